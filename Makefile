@@ -179,8 +179,12 @@ bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at hal
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
 .PHONY: bench-liftbridge
-bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them, NATS
+bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them
 	@$(BIN)/python -m bench.liftbridge $(BENCH_ARGS)
+
+.PHONY: bench-nats
+bench-nats: native ## messages of a NATS server, and of the door as one, into partitions (BENCH_ARGS="--messages 100000")
+	@$(BIN)/python -m bench.nats $(BENCH_ARGS)
 
 .PHONY: bench-once
 bench-once: native ## what idempotent producers and the comparison of message ids cost the server (BENCH_ARGS="--in-flight 32")
@@ -194,6 +198,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
+
+.PHONY: fuzz-liftbridge
+fuzz-liftbridge: setup ## five million mutated envelopes of Liftbridge and requests of NATS (FUZZ_ARGS="--inputs 100000")
+	@$(BIN)/python -m tests.fuzz.nats $(FUZZ_ARGS)
 
 .PHONY: fuzz-ways
 fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts

@@ -1,5 +1,5 @@
 """`python -m bench.liftbridge`: the door for Liftbridge beside a servicer that does nothing, with the same client, in
-turns in one run; what a TCP producer notices of it; and what it stores of a NATS publisher that does not wait."""
+turns in one run, and what a TCP producer notices of it. NATS: `bench.nats`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import argparse
 import asyncio
 import contextlib
 import os
-import socket
 import statistics
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -30,14 +28,8 @@ from tests.support import wire
 
 VALUE: Final = bytes(100)
 STREAM: Final = "bench"
-NATS_MESSAGES: Final = 200_000
-_CHUNK_MESSAGES: Final = 512
 _WAIT_S: Final = 120.0
 _REQUEST: Final = api.message_class("PublishRequest")(stream=STREAM, value=VALUE, correlationId="c").SerializeToString()
-NATS: Final = {
-    "SHARDD_LIFTBRIDGE_NATS_SERVER_ENABLED": "true",
-    "SHARDD_LIFTBRIDGE_NATS_SERVER_ADDRESS": f"{HOST}:0",
-}
 
 
 async def _do_nothing(port: Connection, messages: int) -> None:
@@ -173,43 +165,17 @@ def beside_tcp(server: LiftbridgeServer, rounds: int, sends: int, rate: float) -
     )
 
 
-def ingested(server: LiftbridgeServer, rounds: int, messages: int) -> None:
-    """From the first byte until the last message can be read."""
-    host, _, port = tomllib.loads(server.runtime_config.read_text())["liftbridge"]["nats_server"]["address"].rpartition(
-        ":"
-    )
-    rates = []
-    with server.client() as client:
-        for number in range(rounds):
-            name = f"nats-{number}"
-            client.create(name)
-            chunk = (b"PUB %b %d\r\n" % (name.encode(), len(VALUE)) + VALUE + b"\r\n") * _CHUNK_MESSAGES
-            count = messages // _CHUNK_MESSAGES * _CHUNK_MESSAGES
-            with socket.create_connection((host, int(port)), timeout=_WAIT_S) as publisher:
-                publisher.sendall(b'CONNECT {"verbose":false,"echo":false}\r\n')
-                began = time.perf_counter()
-                for _ in range(count // _CHUNK_MESSAGES):
-                    publisher.sendall(chunk)
-                while client.partition(name).newestOffset < count - 1:
-                    assert time.perf_counter() - began < _WAIT_S
-                    time.sleep(0.01)
-                rates.append(count / (time.perf_counter() - began))
-    rates.sort()
-    print(f"NATS: {statistics.median(rates):,.0f} messages of 100 bytes a second [{rates[0]:,.0f}..{rates[-1]:,.0f}]")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=30_000, help="of a round")
     parser.add_argument("--sends", type=int, default=3_000, help="of the TCP producer, in a round")
     said = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, LiftbridgeServer(Path(directory) / "data", NATS) as server:
+    with tempfile.TemporaryDirectory() as directory, LiftbridgeServer(Path(directory) / "data") as server:
         with server.client() as client:
             client.create(STREAM)
         against_nothing(server, said.rounds, said.messages)
         beside_tcp(server, said.rounds, said.sends, rate=2_000)
-        ingested(server, said.rounds, NATS_MESSAGES)
     return 0
 
 

@@ -1,5 +1,5 @@
-/* Appends of Python that ask for something: where their messages are, and to be stored at a certain offset only. On
- * partitions of the own shard and of another one. */
+/* Appends of Python that ask for something: where their messages are, to be stored at a certain offset only; and who
+ * waits for messages. On partitions of the own shard and of another one. */
 #include "test_engine_calls_support.h"
 
 #define LARGE_COUNT 30u
@@ -113,6 +113,26 @@ static void judge_large_ones(server *serving, engine *e) {
     CHECK_EQUAL(e->calls.record_bytes, 0);
 }
 
+static uint64_t watch_of(engine *e, uint32_t shard, int64_t wait_us) {
+    partition_request what = request_of(REQUEST_POLL, stream_of(shard));
+    return calls_watch(&e->calls, shard, what.ns, what.incarnation, 0, wait_us);
+}
+
+static void tell_who_waits(server *serving, engine *e) {
+    for (uint32_t shard = 0; shard < SHARDS; shard++) {
+        uint64_t woken = watch_of(e, shard, WAIT_US), cancelled = watch_of(e, shard, WAIT_US);
+        CHECK(woken != 0 && cancelled != 0);
+        calls_cancel(&e->calls, cancelled);
+        CHECK_EQUAL(next_end(serving, e, append(e, shard, 1, 10)).number, 0);
+        CHECK_EQUAL(next_end(serving, e, woken).code, CALL_STATUS);
+        CHECK_EQUAL(next_end(serving, e, watch_of(e, shard, 20000)).code, CALL_STATUS); /* its time is over */
+        uint64_t gone = calls_watch(&e->calls, OWNER, namespace_of(stream_of(OWNER), 0, 0), 12345, 0, WAIT_US);
+        CHECK_EQUAL(next_end(serving, e, gone).code, CALL_AGAIN);
+    }
+    CHECK(until_free(serving, e));
+    for (uint32_t shard = 0; shard < SHARDS; shard++) CHECK(watch_of(e, shard, WAIT_US) != 0); /* until the end */
+}
+
 static void run_on(io_engine which) {
     static const partition_level levels[] = {LEVEL_WRITTEN, LEVEL_DURABLE};
     for (unsigned i = 0; i < 2; i++) {
@@ -121,6 +141,7 @@ static void run_on(io_engine which) {
         in_engine(tell_where);
         in_engine(store_what_is_expected_only);
         in_engine(judge_large_ones);
+        in_engine(tell_who_waits);
         stop_server(&s);
     }
 }

@@ -311,6 +311,9 @@ class Engine:
     def call_store(
         self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
     ) -> int: ...
+    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
+        """The event comes when polls may see more, or it is time to look for another reason (calls.h). 0 also when too
+        many wait."""
     def call_next(self, token: int, /) -> None:
         """The next window; CallEvent follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
     def call_cancel(self, token: int, /) -> None:

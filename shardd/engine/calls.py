@@ -13,10 +13,20 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
+from shardd.engine._native import (
+    CALL_AGAIN,
+    CALL_GONE,
+    CALL_LAST_WINDOW,
+    CALL_STATUS,
+    CALL_WINDOW,
+    OFFSET_CONSUMER,
+    CallEvent,
+)
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 ENDS_PER_PASS: Final = 64  # of the loop
+WAIT_MAX_MS: Final = 60_000  # of one wait
+POLL_OFFSET: Final = 1  # the strategy
 _NO_OFFSET: Final = (1 << 63) - 1  # no partition ever goes on there
 COPIED_AT_ONCE_BYTES: Final = 262_144  # of a batch: the memory of the pool may be new, which costs more than the copy
 
@@ -64,6 +74,7 @@ class CallEngine(Protocol):
     def call_store(
         self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
     ) -> int: ...
+    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
     def call_next(self, token: int, /) -> None: ...
     def call_cancel(self, token: int, /) -> None: ...
 
@@ -191,6 +202,31 @@ class EngineCalls:
                 continue
             return await self._put_together(token, first)
 
+    async def wait(self, place: Place, user_id: int, offset: int, timeout_s: float) -> Answer:
+        """Whether the partition has a message at or behind `offset`: `messages_count` is 1, or 0 and nothing was found
+        when something happened there, what the user may do has changed, or the time is over. The records are not here.
+
+        It waits as polls of connections do (docs/adr/0057-polls-that-wait.md) and is one of them for their limits.
+        """
+        watch = self._begun(self._engine.call_watch(*place, user_id, min(int(timeout_s * 1000), WAIT_MAX_MS)))
+        woken = self._expect(watch)
+        try:
+            found = await self._look(place, offset)  # after it has begun to watch, so that nothing falls between
+            if found.status != 0 or found.messages_count:
+                return found
+            await self._outcome(watch, woken)
+        finally:
+            if self._waiting.pop(watch, None) is not None:
+                self._engine.call_cancel(watch)
+        return await self._look(place, offset)
+
+    async def _look(self, place: Place, offset: int) -> Answer:
+        token = self._begun(self._engine.call_read(*place, POLL_OFFSET, offset, 1, OFFSET_CONSUMER, 0, 0, False))
+        first = await self._end(token)
+        if first.outcome == CALL_WINDOW:
+            self._engine.call_cancel(token)
+        return Answer(first.status, first.current_offset, first.messages_count)
+
     async def _put_together(self, token: int, first: CallEvent) -> Answer:
         """The windows one after the other: the engine reads the next one when it is asked for it."""
         if self._answers_bytes + first.total_bytes > ANSWERS_BYTES_MAX and self._answers_bytes > 0:
@@ -226,11 +262,17 @@ class EngineCalls:
 
     async def _end(self, token: int, batch: bytes = b"") -> CallEvent:
         """The next event of a call, which begins when `batch` is copied."""
+        return await self._outcome(token, self._expect(token), batch)
+
+    def _expect(self, token: int) -> asyncio.Future[CallEvent]:
         if self._closed:
             self._engine.call_cancel(token)
             raise OutcomeUnknownError
         waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
+        return waiting
+
+    async def _outcome(self, token: int, waiting: asyncio.Future[CallEvent], batch: bytes = b"") -> CallEvent:
         try:
             if batch:
                 await self._copy(token, batch)

@@ -248,6 +248,7 @@ class SetLiftbridgeReadonly(msgspec.Struct, frozen=True, array_like=True, tag=10
 class JoinLiftbridgeGroup(msgspec.Struct, frozen=True, array_like=True, tag=1055):
     """`streams`: (stream, topic) of each, in the order in which the member has named them."""
 
+    user: Ref
     group_name: str
     consumer: str
     streams: tuple[tuple[Ref, Ref], ...]

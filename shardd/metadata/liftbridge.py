@@ -188,7 +188,9 @@ def _join(state: State, record: Record, command: commands.JoinLiftbridgeGroup) -
         state, found = _adopted(state, stream.id, topic.id)
         names.append(found.name)
         sizes[found.name] = len(state.streams[stream.id].topics[topic.id].partitions)
-    joined = with_member(state.liftbridge, record.index, command.group_name, command.consumer, names, sizes.__getitem__)
+    joined = with_member(
+        state.liftbridge, record.index, command.group_name, command.consumer, names, sizes.__getitem__, command.user.id
+    )
     event = Activity(
         record.index,
         ActivityOp.JOIN_CONSUMER_GROUP,

@@ -14,7 +14,7 @@ from typing import Final
 from immutables import Map
 from msgspec.structs import replace
 
-from shardd.metadata.liftbridge_state import Liftbridge, LiftbridgeGroup, Share, SharedStream
+from shardd.metadata.liftbridge_state import Charge, Liftbridge, LiftbridgeGroup, Share, SharedStream
 
 _NOBODY: Final = SharedStream(0, ())
 Base = tuple[int, str]  # partitions of other streams, id of the member
@@ -66,22 +66,24 @@ def assigned(shared: SharedStream) -> Iterator[tuple[str, range]]:
 
 
 def with_member(
-    liftbridge: Liftbridge, index: int, name: str, consumer: str, streams: Iterable[str], sizes: Sizes
+    liftbridge: Liftbridge, index: int, name: str, consumer: str, streams: Iterable[str], sizes: Sizes, user_id: int = 0
 ) -> Liftbridge:
     """A member more. The first one makes the group, whose epoch is 0."""
     known = liftbridge.groups.get(name)
-    group = LiftbridgeGroup(name, 0, Map(), Map(), Map(), 0) if known is None else replace(known, epoch=index)
+    group = LiftbridgeGroup(name, 0) if known is None else replace(known, epoch=index)
     ordered = tuple(sorted(set(streams)))
+    charge = Charge(user_id, 1 + len(ordered))
     group = replace(
         group,
         members=group.members.set(consumer, ordered),
         loads=group.loads.set(consumer, 0),
+        charges=group.charges.set(consumer, charge),
         size=group.size + 1 + len(ordered),
     )
     for stream in ordered:
         subscribers = [share.consumer for share in group.streams.get(stream, _NOBODY).shares]
         group = _rebalanced(group, stream, (*subscribers, consumer), sizes(stream))
-    return _with_group(liftbridge, known, group)
+    return _charged(_with_group(liftbridge, known, group), user_id, charge.size)
 
 
 def without_member(liftbridge: Liftbridge, index: int, name: str, consumer: str) -> Liftbridge:
@@ -96,7 +98,15 @@ def without_member(liftbridge: Liftbridge, index: int, name: str, consumer: str)
             group = _rebalanced(group, stream, [share.consumer for share in kept], shared.partitions)
         else:  # it had none, so the others have what they would have without it
             group = replace(group, streams=group.streams.set(stream, SharedStream(shared.partitions, kept)))
-    return _with_group(liftbridge, known, replace(group, loads=group.loads.delete(consumer)))
+    charge = group.charges[consumer]
+    group = replace(group, loads=group.loads.delete(consumer), charges=group.charges.delete(consumer))
+    return _charged(_with_group(liftbridge, known, group), charge.user_id, -charge.size)
+
+
+def _charged(liftbridge: Liftbridge, user_id: int, size: int) -> Liftbridge:
+    total = liftbridge.charged.get(user_id, 0) + size
+    charged = liftbridge.charged
+    return replace(liftbridge, charged=charged.set(user_id, total) if total else charged.delete(user_id))
 
 
 def without_streams(liftbridge: Liftbridge, index: int, gone: Iterable[str]) -> Liftbridge:

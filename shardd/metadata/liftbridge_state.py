@@ -15,10 +15,11 @@ NAME_BYTES_MAX: Final = 511  # of a stream: "STREAM/TOPIC" has the names of both
 SUBJECT_BYTES_MAX: Final = 4_096
 ID_BYTES_MAX: Final = 255  # of groups, consumers, queue groups
 RUNS_MAX: Final = 4_096  # of one kind, of one stream
-GROUPS_MAX: Final = 4_096
+GROUPS_MAX: Final = 16_384
 MEMBERS_MAX: Final = 1_024  # of one group
 GROUP_SIZE_MAX: Final = 8_192  # members of a group and the streams of each, all in all
 GROUPS_SIZE_MAX: Final = 65_536  # the same of all groups
+USER_SIZE_MAX: Final = 8_192  # the same of the members that one user has made
 EVENTS_BYTES_MAX: Final = 1 << 20  # of all events that are kept, as `Activity.cost_bytes` counts
 _EVENT_BYTES: Final = 96
 
@@ -63,16 +64,24 @@ class SharedStream(msgspec.Struct, frozen=True, gc=False, array_like=True):
     shares: tuple[Share, ...]
 
 
+class Charge(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The user who has made a member, and what it counts there until it leaves: itself and its streams."""
+
+    user_id: int
+    size: int
+
+
 class LiftbridgeGroup(msgspec.Struct, frozen=True, gc=False):
     """`members`: by id, the names of their streams in order. `loads`: partitions of each member, of all its streams.
-    `size`: members and their streams."""
+    `size`: members and their streams. `charges`: of each member."""
 
     name: str
     epoch: int
-    members: Map[str, tuple[str, ...]]
-    streams: Map[str, SharedStream]
-    loads: Map[str, int]
-    size: int
+    members: Map[str, tuple[str, ...]] = Map()
+    streams: Map[str, SharedStream] = Map()
+    loads: Map[str, int] = Map()
+    charges: Map[str, Charge] = Map()
+    size: int = 0
 
 
 class Activity(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -98,7 +107,7 @@ class Activity(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Liftbridge(msgspec.Struct, frozen=True):
     """`home`: id and incarnation of the native stream whose topics are the streams of Liftbridge. `names`: of every
     one, the ids of its native stream and its topic. `groups_of`: the groups that have subscribed to a stream, in
-    order. `events`: the newest, oldest first."""
+    order. `charged`: what members count, by user. `events`: the newest, oldest first."""
 
     home: tuple[int, int] | None = None
     server_id: str = ""
@@ -106,6 +115,7 @@ class Liftbridge(msgspec.Struct, frozen=True):
     groups: Map[str, LiftbridgeGroup] = Map()
     groups_of: Map[str, tuple[str, ...]] = Map()
     groups_size: int = 0
+    charged: Map[int, int] = Map()
     events: tuple[Activity, ...] = ()
     events_bytes: int = 0
 

@@ -16,6 +16,7 @@ from shardd.metadata.liftbridge_state import (
     GROUPS_SIZE_MAX,
     NO_LIFTBRIDGE,
     Activity,
+    Charge,
     Liftbridge,
     LiftbridgeGroup,
     LiftbridgeStream,
@@ -47,7 +48,7 @@ class LiftbridgeGroupImage(msgspec.Struct, array_like=True, frozen=True):
 
     name: str
     epoch: int
-    members: list[tuple[str, tuple[str, ...]]]
+    members: list[tuple[str, tuple[str, ...], Charge]]
     streams: list[tuple[str, SharedStream]]
 
 
@@ -93,10 +94,12 @@ def with_liftbridge(state: State, image: LiftbridgeImage | None) -> State:
     home = None if not image.home else (image.home[0], image.home[1])
     state = replace(state, streams=streams, liftbridge=Liftbridge(home, image.server_id))
     groups = {each.name: _group(each) for each in image.groups}
-    subscribed: dict[str, list[str]] = {}
+    subscribed, charged = dict[str, list[str]](), dict[int, int]()
     for name in sorted(groups):
         for stream_name in groups[name].streams:
             subscribed.setdefault(stream_name, []).append(name)
+        for charge in groups[name].charges.values():
+            charged[charge.user_id] = charged.get(charge.user_id, 0) + charge.size
     names = _names(state)
     size = sum(group.size for group in groups.values())
     if size > GROUPS_SIZE_MAX or not subscribed.keys() <= names.keys():
@@ -107,6 +110,7 @@ def with_liftbridge(state: State, image: LiftbridgeImage | None) -> State:
         groups=Map(groups),
         groups_of=Map({name: tuple(each) for name, each in subscribed.items()}),
         groups_size=size,
+        charged=Map(charged),
         events=image.events,
         events_bytes=sum(event.cost_bytes for event in image.events),
     )
@@ -157,14 +161,17 @@ def _attributes(image: AttributesImage, topic: Topic) -> LiftbridgeStream:
 
 
 def _group_image(group: LiftbridgeGroup) -> LiftbridgeGroupImage:
-    members = [(name, group.members[name]) for name in sorted(group.members)]
+    members = [(name, group.members[name], group.charges[name]) for name in sorted(group.members)]
     streams = [(name, group.streams[name]) for name in sorted(group.streams)]
     return LiftbridgeGroupImage(group.name, group.epoch, members, streams)
 
 
 def _group(image: LiftbridgeGroupImage) -> LiftbridgeGroup:
     """ValueError unless members and shares say the same of each other, and the shares are what sharing out leads to."""
-    members = dict(image.members)
+    members = {consumer: streams for consumer, streams, _ in image.members}
+    charges = {consumer: charge for consumer, _, charge in image.members}
+    if any(charges[consumer].size < 1 + len(streams) for consumer, streams in members.items()):
+        raise ValueError(f"group {image.name!r} has members that count less than they are")
     loads = dict.fromkeys(members, 0)
     size = len(members) + sum(len(streams) for streams in members.values())
     subscriptions = {(consumer, stream) for consumer, streams in members.items() for stream in streams}
@@ -176,4 +183,5 @@ def _group(image: LiftbridgeGroupImage) -> LiftbridgeGroup:
             raise ValueError(f"group {image.name!r} has shared out partitions in another way than this version does")
         for share in stream.shares:
             loads[share.consumer] += share.count
-    return LiftbridgeGroup(image.name, image.epoch, Map(members), Map(dict(image.streams)), Map(loads), size)
+    streams_of_group = Map(dict(image.streams))
+    return LiftbridgeGroup(image.name, image.epoch, Map(members), streams_of_group, Map(loads), Map(charges), size)

@@ -16,6 +16,7 @@ from shardd.metadata.liftbridge_state import (
     NAME_BYTES_MAX,
     RUNS_MAX,
     SUBJECT_BYTES_MAX,
+    USER_SIZE_MAX,
 )
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol import limits
@@ -131,6 +132,7 @@ def _join(state: State, command: commands.JoinLiftbridgeGroup) -> Status:
     full = (
         len(places) > STREAMS_OF_MEMBER_MAX
         or liftbridge.groups_size + size > GROUPS_SIZE_MAX
+        or liftbridge.charged.get(command.user.id, 0) + size > USER_SIZE_MAX
         or (group is None and len(liftbridge.groups) >= GROUPS_MAX)
         or (group is not None and (len(group.members) >= MEMBERS_MAX or group.size + size > GROUP_SIZE_MAX))
     )

@@ -97,7 +97,7 @@ class Requests:
         """Whether the line of a message was taken, and its payload is not whole."""
         return self._pub is not None
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         if self._begin:
             del self._data[: self._begin]
             self._looked -= self._begin

@@ -153,7 +153,9 @@ def _liftbridge_allowed(state: State, user_id: int, command: Command) -> bool:
             )
         case commands.JoinLiftbridgeGroup():
             places = set(command.streams)
-            return all(allowed(state, user_id, Rule.POLL_MESSAGES, stream.id, topic.id) for stream, topic in places)
+            return command.user.id == user_id and all(
+                allowed(state, user_id, Rule.POLL_MESSAGES, stream.id, topic.id) for stream, topic in places
+            )
         case commands.LeaveLiftbridgeGroup() if not command.expired:
             return may_be_member(state, user_id, command.group_name, command.consumer)
         case _:

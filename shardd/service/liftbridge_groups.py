@@ -40,7 +40,7 @@ class LiftbridgeGroupService:
         for each in found:
             base.require(state, identity, Rule.POLL_MESSAGES, each.stream, each.topic)
         places = tuple((base.stream_ref(each.stream), base.topic_ref(each.topic)) for each in found)
-        command = JoinLiftbridgeGroup(request.group, request.consumer, places)
+        command = JoinLiftbridgeGroup(identity.ref, request.group, request.consumer, places)
         result = await base.submit(self._metadata, identity, command)
         return without_assignments(result.state.liftbridge.groups[request.group])
 

@@ -49,6 +49,12 @@ CURSORS: Final = "__cursors"
 ACTIVITY: Final = "__activity"
 SERVER_ID_SIGNS: Final = 22
 _SIGNS: Final = string.ascii_letters + string.digits
+_CURSORS_KEPT: Final = {
+    "retentionMaxAge": 0,
+    "retentionMaxBytes": 0,
+    "retentionMaxMessages": requests.CURSOR_RECORDS_MAX,
+    "segmentMaxBytes": requests.CURSOR_SEGMENT_BYTES,
+}
 _EXISTS: Final = (Status.OK, Status.STREAM_NAME_ALREADY_EXISTS, Status.TOPIC_NAME_ALREADY_EXISTS)
 _NO_READER: Final = Reader(ConsumerKind.CONSUMER, 0)
 
@@ -86,11 +92,11 @@ class LiftbridgeTasks:
         return Prepared(self._settings.server_id or self._metadata.state.liftbridge.server_id)
 
     async def _make_own(self, home: Stream, name: str, subject: str, partitions: int) -> None:
-        """What cursors say is kept for ever; activity as long as other streams keep theirs."""
+        """Cursors are kept by number, since the door writes them again; activity as other streams keep theirs."""
         state = self._metadata.state
         if name in state.liftbridge.names:
             return
-        asked = {"retentionMaxAge": 0, "retentionMaxBytes": 0, "retentionMaxMessages": 0} if name == CURSORS else {}
+        asked = _CURSORS_KEPT if name == CURSORS else {}
         command = CreateLiftbridgeStream(
             stream=base.stream_ref(home),
             name=topic_name(state.streams[home.id], name),

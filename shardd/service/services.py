@@ -48,6 +48,7 @@ from shardd.service.tokens import TokenService
 from shardd.service.topic_settings import TopicSettingsService
 from shardd.service.topics import TopicService
 from shardd.service.users import UserService
+from shardd.service.waiting import MessageWaits
 
 
 class ServiceParts(msgspec.Struct, frozen=True):
@@ -95,6 +96,7 @@ class Services:
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
+        self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics, system)
         self.topics = TopicService(metadata, statistics, system)

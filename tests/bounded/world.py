@@ -121,10 +121,14 @@ def add_liftbridge(made: History, size: Size) -> None:
     groups have one member of the first stream."""
     made.add(commands.PrepareLiftbridge(made.stream(TOPICS), "server"))
     places = [(made.stream(TOPICS), made.topic(TOPICS, number)) for number in range(min(size.topics, SUBSCRIBED))]
+
+    def user(number: int) -> Ref:  # the record is made, whoever it is: only its share counts
+        return Ref(number + 1, 1)
+
     for number in range(size.liftbridge_members):
-        made.add(commands.JoinLiftbridgeGroup("wide", f"m{number}", tuple(places)))
+        made.add(commands.JoinLiftbridgeGroup(user(number), "wide", f"m{number}", tuple(places)))
     for number in range(size.liftbridge_groups):
-        made.add(commands.JoinLiftbridgeGroup(f"g{number}", "m", (places[0],)))
+        made.add(commands.JoinLiftbridgeGroup(user(0), f"g{number}", "m", (places[0],)))
 
 
 def prepared_server(base: Path, size: Size, limit_ms: int) -> DoorServer:

@@ -1,9 +1,9 @@
 """The parts of the door for Liftbridge that speak NATS, as a door of their own: for tests and for their benchmark.
 
-    python -m tests.doors.nats_door HOST PORT NATS_PORT SETTINGS       (only the supervisor starts it)
+    python -m tests.doors.nats_door HOST PORT NATS_PORT STRICT_PORT SETTINGS       (only the supervisor starts it)
 
-On PORT it is the JSON door, with `losses` (what was counted) and `pending` beside the commands. SETTINGS is JSON:
-`Settings`."""
+On PORT it is the JSON door, with `losses` (what was counted) and `figures` beside the commands. On NATS_PORT and
+STRICT_PORT it is a NATS server, there without anonymous clients. SETTINGS is JSON: `Settings`."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ NO_NATS = LiftbridgeNats((), *[""] * 9)
 
 
 class Settings(msgspec.Struct):
-    """`nats`: the servers to connect to; none: this door is one. `connections_max`: of it."""
+    """`nats`: the servers to connect to; none: this door is one."""
 
     nats: LiftbridgeNats = NO_NATS
-    anonymous: bool = True
     payload_bytes_max: int = 1 << 20
     message_bytes_max: int = 1 << 20
-    connections_max: int = 1_000
 
 
 class View:
@@ -105,26 +103,33 @@ class Client(JsonClient):
 
 
 async def serve(door: Door) -> None:
-    host, port, nats_port, text = sys.argv[1:5]
+    host, port, nats_port, strict_port, text = sys.argv[1:6]
     settings = msgspec.json.decode(text, type=Settings)
     await asyncio.gather(*(link.connected.wait() for link in door.links))
     view, losses = View(door), Losses()
     ingest = Ingest(view, Publisher(settings.message_bytes_max), settings.message_bytes_max, losses)
-    listener = socket.create_server((host, int(nats_port)))
     nats: NatsLink | NatsServer
     if settings.nats.servers:
         nats = NatsLink(door, settings.nats, ingest)
-        running = nats.run()
+        running = [nats.run()]
     else:
-        nats = NatsServer(
-            door,
-            ingest,
-            payload_bytes_max=settings.payload_bytes_max,
-            anonymous=settings.anonymous,
-            connections_max=settings.connections_max,
+        nats, strict = (
+            NatsServer(
+                door,
+                ingest,
+                payload_bytes_max=settings.payload_bytes_max,
+                anonymous=anonymous,
+                connections_max=1_000,
+                partial_frame_timeout_s=3.0,
+                slow_reader_timeout_s=3.0,
+            )
+            for anonymous in (True, False)
         )
-        running = nats.run(listener)
-    working = [asyncio.create_task(view.follow()), asyncio.create_task(running)]
+        running = [
+            each.run(socket.create_server((host, int(number))))
+            for each, number in ((nats, nats_port), (strict, strict_port))
+        ]
+    working = [asyncio.create_task(each) for each in (view.follow(), *running)]
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.CancelledError):  # the door stops

@@ -33,15 +33,16 @@ Message: Final = api.message_class("Message")
 
 
 class NatsDoor(DoorServer):
-    """`nats_port`: where it listens, if it is a NATS server. `make_writer` first."""
+    """`url`: where it is a NATS server; `strict_url`: and nobody comes in without a login."""
 
     def __init__(
         self, data: Path, settings: Settings | None = None, env: Mapping[str, str] | None = None, shards: int = 2
     ) -> None:
-        self.nats_port = free_port()
+        self.nats_port, self.strict_port = free_port(), free_port()
         self.ports = {"json": free_port()}
         text = msgspec.json.encode(settings or Settings()).decode()
-        arguments = ["-m", "tests.doors.nats_door", HOST, str(self.ports["json"]), str(self.nats_port), text]
+        ports = [str(port) for port in (self.ports["json"], self.nats_port, self.strict_port)]
+        arguments = ["-m", "tests.doors.nats_door", HOST, *ports, text]
         doors = msgspec.json.encode([{"name": "liftbridge", "command": arguments}]).decode()
         launcher = [sys.executable, str(HERE / "serve_with_doors.py"), doors]
         users = {"SHARDD_LIFTBRIDGE_NATS_USER": WRITER, "SHARDD_LIFTBRIDGE_ANONYMOUS_USER": WRITER}
@@ -54,6 +55,10 @@ class NatsDoor(DoorServer):
     @property
     def url(self) -> str:
         return f"nats://{HOST}:{self.nats_port}"
+
+    @property
+    def strict_url(self) -> str:
+        return f"nats://{HOST}:{self.strict_port}"
 
     def make_writer(self, name: str = WRITER, rights: Mapping[str, object] | None = None) -> None:
         with self.root() as root:
@@ -148,6 +153,7 @@ class NatsServerProgram:
             self._process = None
 
     def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "nats-server has ended"
         with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
             return True
         return False

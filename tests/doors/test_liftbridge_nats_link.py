@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import nats.errors
-import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from shardd.client.messages import headers_of
@@ -24,7 +21,6 @@ from tests.doors.nats_peers import (
     next_ack,
     wait_until,
 )
-from tests.support.certificates import Authority
 from tests.support.on_loop import on_loop, until
 
 TOO_LARGE = 3
@@ -115,15 +111,25 @@ async def test_streams_that_are_deleted_or_paused_listen_no_more(door: NatsDoor,
                     continue
 
 
-def test_nodes_of_a_queue_group_store_each_message_once(server: NatsServerProgram, tmp_path: Path) -> None:
-    with (
-        NatsDoor(tmp_path / "one", linked(server.url)) as one,
-        NatsDoor(tmp_path / "two", linked(server.url)) as two,
-    ):
-        parts = []
-        for node in (one, two):
-            node.make_writer()
-            parts.append(make_stream(node, "work", group="nodes"))
+@on_loop
+async def test_acks_do_not_come_back_as_messages(door: NatsDoor, server: NatsServerProgram) -> None:
+    stream = make_stream(door, "loop")
+    async with nats_client(server.url) as client:
+        acks = await client.subscribe("loop")
+        await client.publish("loop", envelope(b"x", "loop"))
+        await acks.next_msg(timeout=30)  # the message itself
+        await next_ack(acks)
+        await client.publish("loop", b"last")
+        await until(lambda: len(door.stored(stream)) >= 2)
+    assert door.payloads(stream) == [b"x", b"last"]
+
+
+def test_nodes_of_a_queue_group_store_each_message_once(
+    door: NatsDoor, server: NatsServerProgram, tmp_path: Path
+) -> None:
+    with NatsDoor(tmp_path / "two", linked(server.url)) as other:
+        other.make_writer()
+        parts = [make_stream(node, "work", group="nodes") for node in (door, other)]
 
         @on_loop
         async def publish() -> None:
@@ -135,105 +141,49 @@ def test_nodes_of_a_queue_group_store_each_message_once(server: NatsServerProgra
                     await next_ack(acks)
 
         publish()
-        stored = [node.payloads(part) for node, part in zip((one, two), parts, strict=True)]
+        stored = [node.payloads(part) for node, part in zip((door, other), parts, strict=True)]
         assert sorted(stored[0] + stored[1], key=int) == [b"%d" % n for n in range(200)]
         assert min(map(len, stored)) > 20
 
 
-def test_acked_messages_survive_kills_of_the_nats_server_and_of_a_worker(tmp_path: Path) -> None:
+def test_acked_messages_survive_kills_of_the_nats_server_and_of_a_worker(
+    door: NatsDoor, server: NatsServerProgram
+) -> None:
     """Every time without a connection is counted and said."""
-    with NatsServerProgram(tmp_path) as server, NatsDoor(tmp_path / "data", linked(server.url)) as door:
-        door.make_writer()
-        stream = make_stream(door, "hard", partitions=2)
-        acked: set[bytes] = set()
-        sent = 0
+    stream = make_stream(door, "hard", partitions=2)
+    acked: set[bytes] = set()
+    sent = 0
 
-        @on_loop
-        async def publish(count: int) -> None:
-            """Until so many are acked."""
-            nonlocal sent
-            enough = len(acked) + count
-            while len(acked) < enough:
-                with contextlib.suppress(nats.errors.Error, OSError):
-                    async with nats_client(server.url) as client:
-                        acks = await client.subscribe("acks")
-                        while len(acked) < enough:
+    @on_loop
+    async def publish(count: int) -> None:
+        """Until so many more are acked."""
+        nonlocal sent
+        enough = len(acked) + count
+        while len(acked) < enough:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                async with nats_client(server.url) as client:
+                    acks = await client.subscribe("acks")
+                    while len(acked) < enough:
+                        for _ in range(20):
+                            said = envelope(b"%d" % sent, "acks", correlationId=str(sent))
+                            await client.publish("hard.1" if sent % 2 else "hard", said)
+                            sent += 1
+                        with contextlib.suppress(nats.errors.TimeoutError):
                             for _ in range(20):
-                                said = envelope(b"%d" % sent, "acks", correlationId=str(sent))
-                                await client.publish("hard.1" if sent % 2 else "hard", said)
-                                sent += 1
-                            with contextlib.suppress(nats.errors.TimeoutError):
-                                for _ in range(20):
-                                    ack = await next_ack(acks, 0.5)
-                                    assert not ack.ackError or not acked
+                                ack = await next_ack(acks, 0.5)
+                                if not ack.ackError:
                                     acked.add(ack.correlationId.encode())
 
+    publish(200)
+    before = door.losses().get("connection to NATS lost", 0)
+    server.kill()
+    wait_until(lambda: door.losses().get("connection to NATS lost", 0) > before, "nothing is counted")
+    assert "is lost; what is published meanwhile is not stored" in door.log()
+    server.start()
+    wait_until(lambda: door.figures()["listens"] > 0, "the door does not come back")
+    publish(200)
+    for shard in (1, 0):
+        os.kill(door.worker_pids()[shard], signal.SIGKILL)
         publish(200)
-        server.kill()
-        wait_until(lambda: door.losses().get("connection to NATS lost", 0) >= 1, "nothing is counted")
-        assert "is lost: what comes meanwhile is not stored" in door.log()
-        time.sleep(0.3)
-        server.start()
-        wait_until(lambda: door.figures()["listens"] > 0, "the door does not come back")
-        publish(200)
-        os.kill(door.worker_pids()[1], signal.SIGKILL)
-        publish(200)
-        os.kill(door.worker_pids()[0], signal.SIGKILL)
-        publish(200)
-        found = [payload for partition in range(2) for payload in door.payloads(stream, partition)]
-        assert acked <= set(found) and len(found) == len(set(found))
-
-
-NKEY = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)
-
-
-@pytest.mark.parametrize("way", ["password", "token", "nkey", "tls"])
-def test_ways_to_log_in_at_a_nats_server(way: str, tmp_path: Path) -> None:
-    authority = Authority.make(tmp_path)
-    certificate = authority.sign("nats", names="IP:127.0.0.1")
-    key, root = certificate.with_suffix(".key"), authority.certificate
-    public = nkeys.from_seed(bytearray(NKEY)).public_key.decode()
-    config = {
-        "password": "authorization { user: lb, password: secret }",
-        "token": "authorization { token: secret }",
-        "nkey": f"authorization {{ users: [ {{ nkey: {public} }} ] }}",
-        "tls": f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{root}", verify: true }}',
-    }[way]
-    (tmp_path / "secret").write_text("secret\n")
-    (tmp_path / "nkey").write_bytes(NKEY + b"\n")
-    with NatsServerProgram(tmp_path, config) as server:
-        more = {
-            "password": {"login_name": "lb", "password_file": str(tmp_path / "secret")},
-            "token": {"token_file": str(tmp_path / "secret")},
-            "nkey": {"nkey_file": str(tmp_path / "nkey")},
-            "tls": {"tls_ca_file": str(root), "tls_cert_file": str(certificate), "tls_key_file": str(key)},
-        }[way]
-        url = server.url.replace("nats://", "tls://") if way == "tls" else server.url
-        with NatsDoor(tmp_path / "data", linked(url, **more)) as door:
-            door.make_writer()
-            wait_until(lambda: door.figures()["listens"] > 0, door.log())
-
-
-def test_a_password_is_not_sent_to_a_server_that_has_no_tls(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    with NatsServerProgram(tmp_path, "authorization { user: lb, password: secret }") as server:
-        settings = linked(
-            server.url.replace("nats://", "tls://"), login_name="lb", password_file=str(tmp_path / "secret")
-        )
-        with NatsDoor(tmp_path / "data", settings) as door:
-            wait_until(lambda: door.losses().get("connection to NATS lost", 0) >= 2, "it does not try")
-            assert "the server has no TLS" in door.log() and door.figures()["listens"] == 0
-
-
-@on_loop
-async def test_acks_do_not_come_back_as_messages(door: NatsDoor, server: NatsServerProgram) -> None:
-    stream = make_stream(door, "loop")
-    async with nats_client(server.url) as client:
-        acks = await client.subscribe("loop")
-        await client.publish("loop", envelope(b"x", "loop"))
-        await acks.next_msg(timeout=30)  # the message itself
-        await next_ack(acks)
-        await client.publish("loop", b"last")
-        wait_until(lambda: len(door.stored(stream)) >= 2, "it is not stored")
-    await asyncio.sleep(0)
-    assert door.payloads(stream) == [b"x", b"last"]
+    found = [payload for partition in range(2) for payload in door.payloads(stream, partition)]
+    assert acked <= set(found) and len(found) == len(set(found))

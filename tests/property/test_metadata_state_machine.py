@@ -85,7 +85,9 @@ def liftbridge_commands(
         lambda: commands.PauseLiftbridgeStream(*rng.choice(places), chosen, rng.random() < 0.5),
         lambda: commands.ResumeLiftbridgeStream(*rng.choice(places), rng.randrange(3)),
         lambda: commands.SetLiftbridgeReadonly(*rng.choice(places), chosen, rng.random() < 0.5),
-        lambda: commands.JoinLiftbridgeGroup(f"group-{rng.randrange(2)}", member, tuple(places)),
+        lambda: commands.JoinLiftbridgeGroup(
+            Ref(rng.randrange(2), 1), f"group-{rng.randrange(2)}", member, tuple(places)
+        ),
         lambda: commands.LeaveLiftbridgeGroup(f"group-{rng.randrange(2)}", member),
     ]
 
@@ -157,13 +159,18 @@ def check_liftbridge(state: State) -> None:
             if topic.liftbridge is not None or is_home(state, stream):
                 expected[described(state, stream, topic).name] = stream.id, topic.id
     assert dict(liftbridge.names) == expected
+    charged = dict[int, int]()
     for group in liftbridge.groups.values():
+        assert set(group.charges) == set(group.members)
+        for charge in group.charges.values():
+            charged[charge.user_id] = charged.get(charge.user_id, 0) + charge.size
         for name, shared in group.streams.items():
             stream_id, topic_id = liftbridge.names[name]
             count = len(state.streams[stream_id].topics[topic_id].partitions)
             given_out = [partition for _, partitions in assigned(shared) for partition in partitions]
             assert shared.partitions == count and sorted(given_out) == list(range(count))
             assert group.name in liftbridge.groups_of[name]
+    assert charged == dict(liftbridge.charged)
     decoded, _ = decode_image(encode_image(state, []), state.index, state.digest)
     assert decoded == state
 

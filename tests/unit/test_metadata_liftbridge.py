@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import msgspec
@@ -22,9 +21,10 @@ from shardd.metadata.liftbridge_state import (
     MEMBERS_MAX,
     NO_LIFTBRIDGE,
     RUNS_MAX,
+    USER_SIZE_MAX,
+    Charge,
     LiftbridgeGroup,
     LiftbridgeStream,
-    Run,
 )
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot
 from shardd.metadata.snapshot_image import Image, decode_image, encode_image
@@ -75,7 +75,7 @@ def readonly(state: State, name: str, *partitions: int, on: bool = True) -> Comm
 
 
 def join(state: State, group: str, consumer: str, *names: str) -> Command:
-    return commands.JoinLiftbridgeGroup(group, consumer, tuple(place(state, name) for name in names))
+    return commands.JoinLiftbridgeGroup(Ref(7, 1), group, consumer, tuple(place(state, name) for name in names))
 
 
 def told(state: State) -> list[tuple[int, int, str]]:
@@ -222,7 +222,7 @@ def test_a_deleted_topic_leaves_groups_and_is_told(state: State) -> None:
 def test_refusals_of_groups(state: State) -> None:
     state = run(state, join(state, "g", "one", "a"))
     assert validate(state, join(state, "g", "one", "b")) == Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
-    gone = commands.JoinLiftbridgeGroup("g", "two", ((Ref(0, 1), Ref(0, 99)),))
+    gone = commands.JoinLiftbridgeGroup(Ref(7, 1), "g", "two", ((Ref(0, 1), Ref(0, 99)),))
     assert validate(state, gone) == Status.TOPIC_ID_NOT_FOUND
     leave = commands.LeaveLiftbridgeGroup
     assert validate(state, leave("h", "one")) == Status.CONSUMER_GROUP_ID_NOT_FOUND
@@ -246,6 +246,9 @@ def test_groups_are_bounded(state: State) -> None:
     assert validate(state_of_many, join(state, "another", "two", "a")) == Status.FEATURE_UNAVAILABLE
     full = replace(state, liftbridge=replace(state.liftbridge, groups_size=GROUPS_SIZE_MAX - 1))
     assert validate(full, more) == Status.FEATURE_UNAVAILABLE
+    shares = replace(state, liftbridge=replace(state.liftbridge, charged=Map({7: USER_SIZE_MAX - 1})))
+    assert validate(shares, more) == Status.FEATURE_UNAVAILABLE, "one user cannot take all"
+    assert validate(shares, replace(more, user=Ref(8, 1))) == Status.OK
     for number in range(STREAMS_OF_MEMBER_MAX + 1 - len(names)):
         state = run(state, new_stream(f"s{number}", 1))
     every = sorted(state.liftbridge.names)
@@ -312,26 +315,6 @@ def test_marks_of_a_wide_topic_are_bounded(state: State) -> None:
     assert validate(state, replace(refused, partitions=tuple(range(1_001)))) == Status.INVALID_COMMAND
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_marks_are_what_marking_one_by_one_makes(seed: int) -> None:
-    rng = random.Random(seed)
-    runs: tuple[Run, ...] = ()
-    reference = dict[int, tuple[bool, int, int]]()
-    for now in range(1, 30):
-        chosen, on = rng.sample(range(40), rng.randint(1, 20)), rng.random() < 0.5
-        runs = marked(runs, ranges_of(chosen), on, now)
-        for partition in chosen:
-            reference[partition] = on, reference.get(partition, (on, now, now))[1], now
-        seen = {
-            partition: (each.on, each.first_ns, each.latest_ns)
-            for each in runs
-            for partition in range(each.first, each.end)
-        }
-        assert seen == reference
-        assert partitions_in(on_ranges(runs)) == tuple(sorted(p for p, (on, _, _) in reference.items() if on))
-        assert all(is_on(runs, p) == reference.get(p, (False,))[0] for p in range(41))
-
-
 def test_a_state_without_liftbridge_is_what_earlier_programs_read() -> None:
     state = run(State(), commands.CreateStream("x"))
     assert state.liftbridge == NO_LIFTBRIDGE
@@ -347,8 +330,9 @@ def test_a_snapshot_with_what_no_server_has_written_is_refused(state: State) -> 
     (group,) = image.liftbridge.groups
     wrong = [
         replace(image.liftbridge, attributes=[replace(image.liftbridge.attributes[0], topic_id=99)]),
-        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a", "b"))])]),
-        replace(image.liftbridge, groups=[replace(group, members=[("two", ("a",))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a", "b"), Charge(7, 3))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("two", ("a",), Charge(7, 2))])]),
+        replace(image.liftbridge, groups=[replace(group, members=[("one", ("a",), Charge(7, 1))])]),
         replace(image.liftbridge, home=(1,)),
     ]
     for each in wrong:

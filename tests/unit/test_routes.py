@@ -61,6 +61,7 @@ SHARDS = 2
 PARTITIONS = 3
 FOREVER = 2**64 - 1
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$aaaa"
+ROOT = Ref(0, 1)
 SENDS = Permissions(send_messages=True)
 _numbers = itertools.count()
 
@@ -156,7 +157,7 @@ def new_liftbridge_stream(scene: Scene) -> CreateLiftbridgeStream:
 
 
 def joined(scene: Scene) -> tuple[str, str]:
-    scene.submit(JoinLiftbridgeGroup(scene.changed, "m", ((scene.stream, scene.topic),)))
+    scene.submit(JoinLiftbridgeGroup(ROOT, scene.changed, "m", ((scene.stream, scene.topic),)))
     return scene.changed, "m"
 
 
@@ -192,7 +193,7 @@ CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     PauseLiftbridgeStream: (NOTHING, lambda s: PauseLiftbridgeStream(s.stream, s.topic, (), False)),
     ResumeLiftbridgeStream: (NOTHING, lambda s: ResumeLiftbridgeStream(s.stream, s.topic, 0)),
     SetLiftbridgeReadonly: (NOTHING, lambda s: SetLiftbridgeReadonly(s.stream, s.topic, (1,), True)),
-    JoinLiftbridgeGroup: (NOTHING, lambda s: JoinLiftbridgeGroup(s.changed, "m", ((s.stream, s.topic),))),
+    JoinLiftbridgeGroup: (NOTHING, lambda s: JoinLiftbridgeGroup(ROOT, s.changed, "m", ((s.stream, s.topic),))),
     LeaveLiftbridgeGroup: (NOTHING, lambda s: LeaveLiftbridgeGroup(*joined(s))),
 }
 BY_THE_USER = (CreateToken, DeleteToken, RevokeAccessToken, InitProducer)

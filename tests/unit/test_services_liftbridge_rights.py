@@ -160,3 +160,15 @@ def test_without_a_login_nothing_is_done(workers: Workers) -> None:
     )
     leave = services(workers).liftbridge_groups.leave_group(nobody, requests.LeaveGroup("a", "b"))
     assert refused(workers, leave) == 40
+
+
+def test_a_member_whose_streams_are_gone_leaves_by_whoever_may_poll_the_namespace(workers: Workers) -> None:
+    stream = make(workers, "going")
+    groups, streams = services(workers).liftbridge_groups, services(workers).liftbridge_streams
+    users = everybody(workers, stream, "going")
+    ask(workers, groups.join_group(users["poll"], requests.JoinGroup("left", "m", ("going",))))
+    ask(workers, streams.delete_stream(root(workers), requests.DeleteStream("going")))
+    leave = requests.LeaveGroup("left", "m")
+    assert refused(workers, groups.leave_group(users["poll"], leave)) == Status.UNAUTHORIZED
+    ask(workers, groups.leave_group(users["manage_topics"], leave))
+    assert refused(workers, groups.leave_group(root(workers), leave)) == Status.CONSUMER_GROUP_ID_NOT_FOUND

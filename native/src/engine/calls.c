@@ -9,11 +9,13 @@
 #include "wire/dialect.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct call_entry {
     waiter wait; /* first: for a place among the descriptors to another shard */
+    watcher watcher;
     calls *calls;
     uint32_t index, generation; /* the generation grows when it begins and when it ends: odd while it is under way */
     uint32_t owner;
@@ -273,6 +275,28 @@ uint64_t calls_ask(calls *all, uint32_t owner, const partition_request *what) {
     return begin(c);
 }
 
+static void on_woken(watcher *w) {
+    end((call_entry *)(void *)((uint8_t *)w - offsetof(call_entry, watcher)), CALL_STATUS, 0);
+}
+
+uint64_t calls_watch(calls *all, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us) {
+    core *k = all->core;
+    call_entry *c = enter(all, owner, &(partition_request){.ns = ns, .incarnation = incarnation});
+    if (c == NULL) return 0;
+    c->watcher.woken = on_woken;
+    if (!watcher_enter(k, &c->watcher, user_id, k->now_us + wait_us)) {
+        all->refused++;
+        leave(c);
+        return 0;
+    }
+    uint64_t token = token_of(c);
+    if (!watcher_watch(k, &c->watcher, &(route_partition){.ns = ns, .incarnation = incarnation, .owner = owner})) {
+        watcher_leave(k, &c->watcher);
+        end(c, CALL_AGAIN, 0);
+    }
+    return token;
+}
+
 bool calls_window(const calls *all, uint64_t token, call_window *out) {
     const call_entry *c = find(all, token);
     if (c == NULL || c->window == NULL || c->cancelled) return false;
@@ -309,7 +333,10 @@ void calls_cancel(calls *all, uint64_t token) {
     call_entry *c = find(all, token);
     if (c == NULL || c->cancelled) return;
     c->cancelled = true;
-    if (c->filling) {
+    if (c->watcher.at != 0) {
+        watcher_leave(all->core, &c->watcher);
+        leave(c);
+    } else if (c->filling) {
         leave(c);
     } else if (c->wait.queued) {
         waiters_remove(&all->core->waiters, &c->wait);

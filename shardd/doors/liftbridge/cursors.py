@@ -22,13 +22,17 @@ from google.protobuf.message import DecodeError
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.delivery import varint
 from shardd.doors.liftbridge.internal import InternalLog
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.records import NewMessage
 
 STREAM: Final = "__cursors"
 CURSORS_MAX: Final = 65_536
 NAME_BYTES_MAX: Final = 1_024  # of a stream and a cursor, each
-REWRITE_RECORDS: Final = 65_536  # written since the last time, of one partition; more when more are alive
+# Written to a partition since all that are alive were: then they are written again. What is alive is always among the
+# newest (4 + 1 + 1) * CURSORS_MAX records; CURSOR_RECORDS_MAX (shardd/protocol/liftbridge/requests.py) are kept.
+REWRITE_RECORDS: Final = 65_536
 _REWRITE_FACTOR: Final = 4
 _BATCH: Final = 512
 _log = logging.getLogger(__name__)
@@ -84,7 +88,10 @@ class Cursors:
             self._offsets[cursor] = offset
             self._written[number] += 1
             if self._written[number] >= max(REWRITE_RECORDS, _REWRITE_FACTOR * len(self._offsets)):
-                await self._write_again(number)
+                try:
+                    await self._write_again(number)
+                except (ShardError, WorkerLostError) as error:
+                    _log.warning("cursors are written again with the next one: %s", error)
 
     async def _write_again(self, number: int) -> None:
         """All cursors of a partition, behind whatever it has."""

@@ -41,7 +41,7 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", options.connections_max),
         ("grpc.server_handshake_timeout_ms", head_ms),
         ("grpc.http2.settings_timeout", head_ms),
-        ("grpc.max_connection_idle_ms", 300_000),
+        ("grpc.max_connection_idle_ms", 120_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),

@@ -20,7 +20,8 @@ MESSAGES_OF_POLL: Final = 1_000
 _PAYLOAD_BYTES_MAX: Final = 1 << 20
 _BATCH_HEAD_BYTES: Final = 8  # of `encode_batch`: what a worker is told beside the batch
 _RETRY_S: Final = 0.1
-_TRIES: Final = 300  # while a worker is replaced
+_APPEND_TRIES: Final = 50  # while a worker is replaced
+_POLL_TRIES: Final = 300
 _FOR_A_WHILE: Final = frozenset({Status.SHARD_COMMUNICATION_ERROR, Status.DISCONNECTED, Status.TASK_TIMEOUT})
 
 
@@ -33,14 +34,14 @@ class InternalLog:
         self._partition = partition
 
     async def append(self, messages: list[NewMessage]) -> None:
-        """ShardError, WorkerLostError."""
+        """At least once: a worker that is replaced is waited for. ShardError, WorkerLostError when it stays away."""
         records = []
         for message in messages:
             payload, headers = stored(message, "", _PAYLOAD_BYTES_MAX)
             head = RECORD_HEAD.pack(0, bytes(16), 0, 0, 0, len(headers), len(payload), 0)
             records.append(head + payload + headers)
         batch = bytes(memoryview(encode_batch(b"", records))[_BATCH_HEAD_BYTES:])
-        await self._door.task(PUBLISH, InternalPublish(self._name, self._partition, len(records), batch))
+        await self._done(PUBLISH, InternalPublish(self._name, self._partition, len(records), batch), _APPEND_TRIES)
 
     async def read(self) -> AsyncIterator[NewMessage]:
         """All that is there, from the oldest on. ShardError, WorkerLostError when workers stay away."""
@@ -64,11 +65,15 @@ class InternalLog:
         return found[-1] if found else None
 
     async def _poll(self, offset: int, count: int) -> dict[str, Any]:
-        for left in reversed(range(_TRIES)):
+        said: dict[str, Any] = await self._done(
+            POLL, InternalPoll(self._name, self._partition, offset, count), _POLL_TRIES
+        )
+        return said
+
+    async def _done(self, name: str, request: InternalPublish | InternalPoll, tries: int) -> Any:
+        for left in reversed(range(tries)):
             try:
-                request = InternalPoll(self._name, self._partition, offset, count)
-                said: dict[str, Any] = await self._door.task(POLL, request)
-                return said
+                return await self._door.task(name, request)
             except (ShardError, WorkerLostError) as error:
                 if not left or (isinstance(error, ShardError) and error.status not in _FOR_A_WHILE):
                     raise

@@ -41,6 +41,8 @@ class Nats:
                 payload_bytes_max=payload_bytes_max,
                 anonymous=bool(settings.anonymous_user),
                 connections_max=options.connections_max,
+                partial_frame_timeout_s=options.server.partial_frame_timeout_ms / 1000,
+                slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
             )
             self._runs.append(partial(self.outlet.run, door.listeners[0]))
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
+import msgspec
+
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Arrived, Ingest
 from shardd.doors.liftbridge.losses import Loss
@@ -19,6 +21,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError
 from shardd.protocol.nats import (
+    CONTROL_LINE_BYTES_MAX,
     OK,
     PING,
     PONG,
@@ -36,13 +39,12 @@ from shardd.protocol.nats import (
     is_subscribable,
 )
 
-CONNECT_TIMEOUT_S: Final = 5.0  # until a client has said who it is
-HALF_SENT_S: Final = 30.0  # for the rest of a message or of a line
-SLOW_READER_S: Final = 10.0  # a client that takes nothing
+LOGIN_TIMEOUT_S: Final = 5.0  # until a client has said who it is
 SETTLE_S: Final = 10.0  # for what is under way when a client leaves
 PING_INTERVAL_S: Final = 60.0  # of silence
 PINGS_MAX: Final = 2  # without an answer
-UNREAD_BYTES_MAX: Final = 256 << 10  # of what has come; one message may be longer
+UNREAD_BYTES_MAX: Final = 64 << 10  # of what has come; one message may be longer
+READ_BYTES: Final = 64 << 10  # taken from the system at once
 TURN_REQUESTS_MAX: Final = 32  # of one connection, before others have their turn
 _NOBODY: Final = -1
 _AUTHORIZATION: Final = "Authorization Violation"
@@ -50,18 +52,33 @@ _SLOW: Final = "Slow Consumer"
 _log = logging.getLogger(__name__)
 
 
+class NatsLimits(msgspec.Struct, frozen=True):
+    """`payload_bytes_max`: of a message with its headers; times as `server.*` has them."""
+
+    payload_bytes_max: int
+    connections_max: int
+    connections_per_address_max: int
+    partial_frame_timeout_s: float
+    slow_reader_timeout_s: float
+
+
 class House(Protocol):
-    """The server, as its connections see it. `unread`, `unsent`: bytes of all connections."""
+    """The server, as its connections see it. `unread`, `unsent`: bytes of all connections. `buffer`: what is read goes
+    there first."""
 
     door: Door
     ingest: Ingest
     audience: Audience
-    payload_bytes_max: int
+    limits: NatsLimits
     unread: Pool
     unsent: Pool
+    buffer: bytearray
 
     def admit(self, connection: NatsConnection) -> bool:
         """Whether there is room for another one."""
+
+    def knows(self, connection: NatsConnection) -> None:
+        """It has said who it is, or has ended."""
 
     def left(self, connection: NatsConnection) -> None: ...
 
@@ -73,7 +90,7 @@ class House(Protocol):
     def info(self, connection: NatsConnection) -> bytes: ...
 
 
-class NatsConnection(asyncio.Protocol):
+class NatsConnection(asyncio.BufferedProtocol):
     """Loop thread only. `is_open`: it hears still. What it has sent before it left is done all the same."""
 
     client: DoorClient
@@ -85,7 +102,7 @@ class NatsConnection(asyncio.Protocol):
         self.is_open = False
         self.host = self.address = ""
         self._loop = asyncio.get_running_loop()
-        self._requests = Requests(house.payload_bytes_max)
+        self._requests = Requests(house.limits.payload_bytes_max)
         self._subscriptions: dict[str, Subscription] = {}
         self._verbose = False
         self._has_client = False
@@ -98,7 +115,7 @@ class NatsConnection(asyncio.Protocol):
         self._half_sent_since_s: float | None = None
         self._stuck_since_s: float | None = None
 
-    # ---- asyncio.Protocol ----
+    # ---- asyncio.BufferedProtocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -114,10 +131,14 @@ class NatsConnection(asyncio.Protocol):
         self._outbox = Outbox(self._transport, self.house.unsent, _NOBODY)
         self.send(self.house.info(self))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self.house.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.is_open:
             self._heard_at_s = self._loop.time()
-            self._requests.feed(data)
+            with memoryview(self.house.buffer) as view:
+                self._requests.feed(view[:nbytes])
             self._go_on()
 
     def pause_writing(self) -> None:
@@ -167,8 +188,8 @@ class NatsConnection(asyncio.Protocol):
             self._half_sent_since_s = self._loop.time()
         limit = UNREAD_BYTES_MAX
         if self._requests.is_inside_message:
-            limit += self.house.payload_bytes_max
-        full = waiting > limit or (waiting > UNREAD_BYTES_MAX and self.house.unread.is_full(self.user_id))
+            limit += self.house.limits.payload_bytes_max
+        full = waiting > limit or (waiting > CONTROL_LINE_BYTES_MAX and self.house.unread.is_full(self.user_id))
         if full is not self._is_paused and self.is_open and not self._transport.is_closing():
             self._is_paused = full
             if full:
@@ -278,6 +299,7 @@ class NatsConnection(asyncio.Protocol):
         self._unread = 0
         self._outbox.move_to(user_id)
         self.user_id = user_id
+        self.house.knows(self)
         self.echo, self._verbose = said.echo, said.verbose
         if said.verbose:
             self.send(OK)
@@ -325,11 +347,12 @@ class NatsConnection(asyncio.Protocol):
             return
         self._outbox.charge()
         self._read_on()
-        if self.user_id == _NOBODY and now_s - self._opened_at_s > CONNECT_TIMEOUT_S and self._waiting is None:
+        limits, waits = self.house.limits, self._waiting is not None
+        if self.user_id == _NOBODY and now_s - self._opened_at_s > LOGIN_TIMEOUT_S and not waits:
             self.fail("Authentication Timeout")
-        elif _is_over(self._half_sent_since_s, HALF_SENT_S, now_s) and self._waiting is None:
+        elif _is_over(self._half_sent_since_s, limits.partial_frame_timeout_s, now_s) and not waits:
             self.fail("Stale Connection")
-        elif _is_over(self._stuck_since_s, SLOW_READER_S, now_s):
+        elif _is_over(self._stuck_since_s, limits.slow_reader_timeout_s, now_s):
             self.fail(_SLOW)
         elif now_s - self._heard_at_s > PING_INTERVAL_S * (self._pings + 1):
             self._pings += 1
@@ -344,6 +367,7 @@ class NatsConnection(asyncio.Protocol):
         if self.is_open:
             self._outbox.close(encode_error(text))
             self._stop_hearing()
+            self.house.knows(self)
 
     def _stop_hearing(self) -> None:
         if self.is_open:

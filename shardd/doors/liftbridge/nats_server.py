@@ -14,14 +14,14 @@ from typing import Final
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience, Message
-from shardd.doors.liftbridge.nats_connection import NatsConnection
+from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection, NatsLimits
 from shardd.doors.liftbridge.nats_pool import Pool
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
 
 UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections
 UNSENT_BYTES_MAX: Final = 64 << 20
-STRANGERS_MAX: Final = 128  # connections that have not said who they are
+STRANGERS_MAX: Final = 128  # connections that have not said who they are; the oldest one goes for a new one
 TURN_S: Final = 0.002  # for requests, in one turn of the loop
 LOOK_S: Final = 1.0
 _BACKLOG: Final = 1_024
@@ -29,20 +29,32 @@ _BACKLOG: Final = 1_024
 
 class NatsServer:
     """Loop thread only. `anonymous`: whether clients of this machine need no login. `connections_max`: of all clients;
-    one address has at most 9/10 of them."""
+    one address has at most 9/10 of them. Times as `server.*` has them."""
 
     def __init__(
-        self, door: Door, ingest: Ingest, *, payload_bytes_max: int, anonymous: bool, connections_max: int
+        self,
+        door: Door,
+        ingest: Ingest,
+        *,
+        payload_bytes_max: int,
+        anonymous: bool,
+        connections_max: int,
+        partial_frame_timeout_s: float = 10.0,
+        slow_reader_timeout_s: float = 10.0,
     ) -> None:
         self.door = door
         self.ingest = ingest
         self.audience = Audience(ingest.losses)
-        self.payload_bytes_max = payload_bytes_max
+        of_address_max = max(1, connections_max * 9 // 10)
+        self.limits = NatsLimits(
+            payload_bytes_max, connections_max, of_address_max, partial_frame_timeout_s, slow_reader_timeout_s
+        )
+        self.buffer = bytearray(READ_BYTES)
         self.unread = Pool(UNREAD_BYTES_MAX)
         self.unsent = Pool(UNSENT_BYTES_MAX)
         self._anonymous = anonymous
-        self._connections_max = connections_max
         self._connections: set[NatsConnection] = set()
+        self._strangers: dict[NatsConnection, None] = {}  # in the order in which they came
         self._of: Counter[str] = Counter()
         self._busy: deque[NatsConnection] = deque()
         self._busy_set: set[NatsConnection] = set()
@@ -82,20 +94,22 @@ class NatsServer:
     # ---- for connections ----
 
     def admit(self, connection: NatsConnection) -> bool:
-        host, all_ = connection.host, len(self._connections)
-        strangers = sum(each.user_id < 0 for each in self._connections) if all_ >= STRANGERS_MAX else 0
-        if (
-            all_ >= self._connections_max
-            or self._of[host] >= max(1, self._connections_max * 9 // 10)
-            or strangers >= STRANGERS_MAX
-        ):
+        host, limits = connection.host, self.limits
+        if len(self._strangers) >= STRANGERS_MAX:
+            next(iter(self._strangers)).fail("Authentication Timeout")
+        if len(self._connections) >= limits.connections_max or self._of[host] >= limits.connections_per_address_max:
             return False
         self._connections.add(connection)
+        self._strangers[connection] = None
         self._of[host] += 1
         return True
 
+    def knows(self, connection: NatsConnection) -> None:
+        self._strangers.pop(connection, None)
+
     def left(self, connection: NatsConnection) -> None:
         self._connections.discard(connection)
+        self._strangers.pop(connection, None)
         self._of[connection.host] -= 1
         if not self._of[connection.host]:
             del self._of[connection.host]
@@ -123,7 +137,7 @@ class NatsServer:
                 "version": VERSION,
                 "proto": PROTOCOL,
                 "headers": True,
-                "max_payload": self.payload_bytes_max,
+                "max_payload": self.limits.payload_bytes_max,
                 "auth_required": not self.may_be_anonymous(connection.host),
                 "client_id": self._numbers,
                 "client_ip": connection.host,

@@ -1,5 +1,5 @@
-"""Subscribe (docs/adr/0093-the-door-for-liftbridge.md): checks in Liftbridge's order, the empty first message, then the messages of
-a partition, a window at a time."""
+"""Subscribe (docs/adr/0093-the-door-for-liftbridge.md): checks in Liftbridge's order, the empty first message, then
+the messages of a partition, a window at a time."""
 
 from __future__ import annotations
 

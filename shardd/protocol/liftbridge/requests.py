@@ -151,6 +151,11 @@ class GroupInfo(msgspec.Struct, frozen=True):
 # --- tasks of the server itself -------------------------------------------------------------------------------------
 
 
+CURSOR_RECORDS_MAX: Final = 524_288
+"""Kept in a partition of `__cursors`. The door writes cursors that are alive again long before."""
+CURSOR_SEGMENT_BYTES: Final = 16 << 20
+
+
 class Prepare(msgspec.Struct, frozen=True):
     """Makes the native stream of the namespace, `__cursors` and `__activity`, as the settings want them."""
 

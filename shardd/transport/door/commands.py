@@ -29,6 +29,7 @@ class DoorCommand(msgspec.Struct, frozen=True):
 LIFTBRIDGE: Final = "liftbridge"  # the door
 SEND: Final = "send_messages"
 POLL: Final = "poll_messages"
+WAIT: Final = "wait_for_messages"
 REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group", "init_producer"})
 """They need a connection of their own: partitions of a group move with what its members have polled, and the batches of
 a producer are numbered in the order in which the engine gets them."""
@@ -66,6 +67,8 @@ def answer_bytes(request: Request) -> int:
         return 0
     if request.name == POLL:
         return POLLED_BYTES_MAX
+    if request.name == WAIT:
+        return 0
     return _WIDE_ANSWER_BYTES if request.name.startswith(_WIDE) else _SMALL_ANSWER_BYTES
 
 
@@ -159,6 +162,7 @@ def _consumer_functions(services: Services) -> dict[str, Execute]:
     return {
         SEND: messages.send_messages,
         POLL: messages.poll_messages,
+        WAIT: services.waits.wait_for_messages,
         "store_consumer_offset": offsets.store_offset,
         "flush_unsaved_buffer": messages.flush_unsaved_buffer,
         "get_consumer_offset": offsets.get_offset,

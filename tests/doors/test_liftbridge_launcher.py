@@ -117,6 +117,7 @@ def test_an_imported_directory_is_served_with_its_offsets_and_cursors(tmp_path: 
             assert [each.offset for each in part.messages(1)] == [5]
             assert part.end()[0] == "RESOURCE_EXHAUSTED"
         client.call("SetCursor", stream="gaps", partition=0, cursorId="c", offset=10)
+        launcher.kill_supervisor()  # what was acknowledged is there, and the next start waits for the workers' end
     with launcher, LiftbridgeClient(launcher.liftbridge) as client:
         assert client.call("FetchCursor", stream="gaps", partition=0, cursorId="c").offset == 10
         assert [each.offset for each in client.read("gaps", 4)] == [2, 5, 9, 10]

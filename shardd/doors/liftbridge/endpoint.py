@@ -20,6 +20,7 @@ from shardd.protocol.liftbridge import api
 REQUEST_BYTES_MAX: Final = 4 << 20
 METADATA_BYTES_MAX: Final = 16 << 10
 STREAMS_OF_CONNECTION_MAX: Final = 128
+PENDING_CALLS_MAX: Final = 16_384  # that wait for their turn; beyond, some are cancelled by chance, at twice as many all
 _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -38,6 +39,8 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", METADATA_BYTES_MAX // 2),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_OF_CONNECTION_MAX),
+        ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS_MAX),
         ("grpc.max_allowed_incoming_connections", options.connections_max),
         ("grpc.server_handshake_timeout_ms", head_ms),
         ("grpc.http2.settings_timeout", head_ms),

@@ -32,6 +32,7 @@ from shardd.server.errors import StartupError
 USER: Final = "liftbridge"
 _MODULES: Final = ("google.protobuf", "grpc", "yaml")
 _NATS: Final = "liftbridge.nats.servers"
+_LOCK_WAIT_S: Final = 5.0  # workers of a supervisor that was killed
 _PASSWORD_FILE: Final = "liftbridge.nats-password"
 _OF_ANOTHER_SERVER: Final = ("raft", "liftbridge")  # what only Liftbridge has in its data directory
 
@@ -115,7 +116,7 @@ def _prepare(config: Path | None, typed: dict[str, object]) -> ServeOptions:
     try:
         first = {key: value for key, value in translated.values.items() if key != _NATS}  # its user is known later
         settings = load_settings(options.config, os.environ, translated=first).settings
-        with locked(_data_directory(settings)):
+        with locked(_data_directory(settings), _LOCK_WAIT_S):
             _make_users(settings, translated)
         load_settings(options.config, os.environ, translated=translated.values)
     except ConfigError as error:
@@ -147,12 +148,13 @@ def _data_directory(settings: Settings) -> Path:
 
 
 def _make_users(settings: Settings, translated: Translated) -> None:
-    """At the first start the user as whom clients without a login act: never root, and with rights for the streams of
-    Liftbridge alone. Later it may have been changed or deleted, and stays as it is."""
+    """The user as whom clients without a login act, when there has never been one beside root: at the first start, also
+    behind an import. Never root, and with rights for the streams of Liftbridge alone. Later it may have been changed or
+    deleted, and stays as it is."""
     data = settings.system.data_directory
     with OfflineMetadata(data) as metadata:
-        if not metadata.state.users:
-            ensure_root(metadata, os.environ)
+        ensure_root(metadata, os.environ)
+        if len(metadata.state.users) == 1 and not metadata.state.free_user_ids:
             _make_user(metadata, settings.liftbridge.namespace)
         known = USER in metadata.state.user_ids
     if known:

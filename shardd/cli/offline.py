@@ -19,11 +19,11 @@ from shardd.server.data_directory import lock_directory, prepare_directory
 
 
 @contextmanager
-def locked(data: Path) -> Iterator[None]:
+def locked(data: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The data directory, made when it is missing, for this process alone; one in which an import was interrupted is
-    left as it is. StartupError: a server runs on it, or it is none. OSError."""
+    left as it is. `wait_s`: for a server that ends. StartupError: a server runs on it, or it is none. OSError."""
     with made_like(data):
-        descriptor = lock_directory(data, wait_s=0.0)
+        descriptor = lock_directory(data, wait_s)
         try:
             if read_being_imported(data) is None:
                 prepare_directory(data, fresh=False)

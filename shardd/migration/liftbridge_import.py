@@ -1,5 +1,5 @@
 """Imports a data directory of Liftbridge into one of this server, with its offsets; the source is only read
-(docs/adr/0091-liftbridge-import.md).
+(docs/adr/0095-liftbridge-import.md).
 
 1. Each partition is read once, every checksum verified, and written as segments below `streams/liftbridge.import/`,
    which no server reads. A partition that is ready says so in a file beside it: an interrupted import goes on behind
@@ -165,7 +165,11 @@ class LiftbridgeImport:
         staged = self._staged_stream(stream)
         if self._is_placed(staged, state):
             ready = [each.figures for part in stream.partitions if (each := staged.read(part.id)) is not None]
-            self._report.streams.append(StreamReport(stream.source, stream.name, Outcome.IMPORTED, partitions=ready))
+            topic = topic_of(state, self._options.namespace, stream.name)
+            subject_text = topic.liftbridge.subject if topic is not None and topic.liftbridge is not None else ""
+            self._report.streams.append(
+                StreamReport(stream.source, stream.name, Outcome.IMPORTED, "", subject_text, "metadata", ready)
+            )
             return staged
         looks = {part.id: look(part) for part in stream.partitions}
         subject = subject_of(stream, self._options.subjects, {number: each.subjects for number, each in looks.items()})

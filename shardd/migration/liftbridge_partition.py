@@ -30,7 +30,7 @@ Take = Callable[[int, int, bytes, bytes], None]  # offset, timestamp in microsec
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What the first records say. `sealed`: whether values look encrypted; None: there are none."""
+    """What the first records say. `value`: the first one, if any; `sealed`: whether all look encrypted."""
 
     subjects: set[str]
     value: bytes | None
@@ -56,17 +56,19 @@ class PartitionFigures(msgspec.Struct):
 def look(partition: SourcePartition) -> Look:
     """At the first records, as far as they are whole. OSError."""
     subjects: set[str] = set()
-    values: list[bytes] = []
+    first: bytes | None = None
+    sealed = True
     try:
         for record in islice(_all_records(partition), _LOOKED_AT):
             subject = record.headers.get("subject", b"").decode(errors="replace")
             if subject:
                 subjects.add(subject)
             if record.value:
-                values.append(record.value)
+                first = record.value if first is None else first
+                sealed = sealed and looks_sealed(record.value)
     except DamagedError:
         pass  # found again by whoever reads all of it
-    return Look(subjects, values[0] if values else None, bool(values) and all(map(looks_sealed, values)))
+    return Look(subjects, first, sealed and first is not None)
 
 
 def _all_records(partition: SourcePartition) -> Iterator[SourceRecord]:

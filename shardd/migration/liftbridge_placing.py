@@ -127,6 +127,7 @@ class Placing:
                 raise MigrationError(f"{stream.directory}: partition {partition} is not ready")
             end = OPEN_END if ready.falling else 0
             complete(stream.staged / str(partition), ready.segments, incarnation, end)
+        layout.sync_directory(stream.staged)
         stream.write_placed(Placed(incarnation, str(place)))
         _make_room(place)
         stream.staged.rename(place)

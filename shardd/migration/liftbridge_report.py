@@ -31,8 +31,8 @@ class Outcome(StrEnum):
 
 
 class StreamReport(msgspec.Struct):
-    """`subject_from`: see `Subject`. `why`: it was left out. `damage`: for which; with `salvage` that of what was taken
-    stands in the figures."""
+    """`subject_from`: see `Subject`, or "metadata". `why`: it was left out. `damage`: for which; with `salvage` that of
+    what was taken stands in the figures."""
 
     source: str
     name: str

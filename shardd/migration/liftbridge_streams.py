@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.liftbridge import parse_word
+from shardd.metadata.liftbridge_state import SUBJECT_BYTES_MAX
 from shardd.migration.errors import MigrationError
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, CreationError, is_subject, new_stream
@@ -169,7 +170,7 @@ def subject_of(stream: SourceStream, given: Mapping[str, str], seen: Mapping[int
     """`seen`: subjects on which messages of each partition have arrived. MigrationError for a given one that is
     none."""
     if stream.source in given:
-        if not is_subject(given[stream.source]):
+        if not _fits(given[stream.source]):
             raise MigrationError(f"{given[stream.source]!r} is no subject of NATS")
         return Subject(given[stream.source], "option")
     bases = {
@@ -179,6 +180,10 @@ def subject_of(stream: SourceStream, given: Mapping[str, str], seen: Mapping[int
     }
     wild = {base for base in bases if not {"*", ">"}.isdisjoint(base.split("."))}
     likely = wild or bases  # published by name to a stream with wildcards, they arrive on these
-    if len(likely) == 1 and is_subject(*likely):
+    if len(likely) == 1 and _fits(*likely):
         return Subject(next(iter(likely)), "messages")
     return Subject(stream.name, "name")
+
+
+def _fits(subject: str) -> bool:
+    return is_subject(subject) and len(subject.encode()) <= SUBJECT_BYTES_MAX

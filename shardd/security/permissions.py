@@ -103,8 +103,10 @@ def allowed(state: State, user_id: int, rule: Rule, stream_id: int | None = None
         return False
     if user_id == ROOT_USER_ID:
         return True
-    if rule is Rule.SEND_MESSAGES and (stream_id, topic_id) in map(state.liftbridge.names.get, RESERVED_STREAMS):
-        return False
+    if rule is Rule.SEND_MESSAGES:
+        names = state.liftbridge.names
+        if any(names.get(reserved) == (stream_id, topic_id) for reserved in RESERVED_STREAMS):
+            return False
     return grants(user.permissions, rule, stream_id, topic_id)
 
 

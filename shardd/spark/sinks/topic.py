@@ -117,6 +117,7 @@ def commit(options: SinkOptions, messages: list[WriterCommitMessage | None], bat
             once = [(each.task, each.once) for each in done if each.once is not None]
             tasks = {task: each.producer for task, each in once if each.producer is not None} if once else None
             journal.finish(done[0].run, batch, rows, [each.ends for _, each in once], tasks)
+            keep(options, server.hand_over())
             return
         known = journal.rows_of(batch)
     finally:

@@ -19,7 +19,7 @@ from shardd.spark.sinks.topic_journal import Claim, Journal, Places, State, Take
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, RowError
 from shardd.spark.sinks.topic_sender import DeliveryError, ProducerEndedError, Sender
-from shardd.spark.sinks.topic_server import SinkServer, keep
+from shardd.spark.sinks.topic_server import SinkServer, keep, kept
 from shardd.spark.sinks.topic_stored import find
 
 TASKS_MAX: Final = 512  # each has a producer: of the 4,096 that a user may have
@@ -101,20 +101,21 @@ class OnceTask:
     def _send(self, batch: pa.RecordBatch) -> None:
         if not self._begun:
             self._begin()
+            self._sender.use(kept(self._options))
         self._encoder.check_order(batch)
-        kept = _Kept(batch, self._rows)
+        mine = _Kept(batch, self._rows)
         self._rows += batch.num_rows
-        self._kept.append(kept)
-        self._with_epochs(lambda: self._send_kept(kept))
+        self._kept.append(mine)
+        self._with_epochs(lambda: self._send_kept(mine))
         while self._kept and self._kept[0].frames_end <= self._sender.answered:
             self._kept.popleft()
             self._dropped = True
 
-    def _send_kept(self, kept: _Kept) -> None:
-        for frame in self._encoder.frames_at(kept.rows, kept.position):
+    def _send_kept(self, mine: _Kept) -> None:
+        for frame in self._encoder.frames_at(mine.rows, mine.position):
             self._frames += 1
             self._sender.send(frame)
-        kept.frames_end = self._frames
+        mine.frames_end = self._frames
 
     def _flush(self) -> None:
         keep(self._options, self._sender.flush())

@@ -67,6 +67,13 @@ class Sender:
         self._unanswered.append(frame)
         self._work(self._options.in_flight - 1)
 
+    def use(self, connection: Connection | None) -> None:
+        """For what is to be sent, when it has none yet."""
+        if self._connection is None:
+            self._connection = connection
+        elif connection is not None:
+            connection.close()
+
     def forget(self) -> None:
         """What is not answered is not sent again."""
         self._drop()

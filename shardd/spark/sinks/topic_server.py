@@ -47,13 +47,18 @@ def keep(options: SinkOptions, connection: Connection | None) -> None:
         _kept[_key(options)] = connection
 
 
+def kept(options: SinkOptions) -> Connection | None:
+    """What was kept; nobody else has it then."""
+    return _kept.pop(_key(options), None)
+
+
 class SinkServer(Server):
     """One connection for questions. Close it, or hand it over."""
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options.servers, options.credentials, timeout_s=options.request_timeout_s, retries=_RETRIES)
         self._options = options
-        self._connection = _kept.pop(_key(options), None)
+        self._connection = kept(options)
 
     def hand_over(self) -> Connection | None:
         """Its connection, with nothing on its way."""

@@ -110,7 +110,7 @@ def picture(found: dict[str, Any]) -> str:
     parts = []
     for at, (title, shape) in enumerate(rows):
         y = 10 + at * PANEL_HEIGHT
-        parts.append(_panel(title, shape, "producers: messages/s", "messages/s", 10, y))
+        parts.append(_panel(f"sends, {title}", shape, "producers: messages/s", "messages/s", 10, y))
         parts.append(_panel("p99 of a request", shape, "producers: p99 ms", "ms", PANEL_WIDTH + 30, y))
     style = "text{font:12px system-ui,sans-serif;fill:#57606a}.t{font-weight:600;fill:#1c2128}"
     return (

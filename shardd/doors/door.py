@@ -163,13 +163,13 @@ class Door:
         self._clients[link.shard][number] = client
         return client
 
-    async def task(self, name: str, request: object = None, *, shard: int | None = None) -> Any:
+    async def task(self, name: str, request: object = None, *, shard: int | None = None, kind: Any = Any) -> Any:
         """Has a worker, or the next one that is connected, do something in nobody's name: what it answers, as maps and
-        lists. `ShardError`: not for this door (41), or what the task says. `WorkerLostError`."""
+        lists, or as `kind`. `ShardError`: not for this door (41), or what the task says. `WorkerLostError`."""
         link = self._next_link() if shard is None else self.links[shard]
         fields: Any = {} if request is None else request
         value = await link.request(Kind.TASK, Task(name, fields))
-        return msgspec.msgpack.decode(value, strict=False)
+        return msgspec.msgpack.decode(value, type=kind, strict=False)
 
     async def close_client(self, client: DoorClient) -> None:
         """Its login ends with it. One that has ended is no error."""

@@ -65,6 +65,14 @@ def test_what_ends_a_liftbridge_server_is_refused(client: LiftbridgeClient, requ
     assert client.status("FetchMetadata") == ("OK", "")
 
 
+def test_what_this_server_does_not_do_is_said(client: LiftbridgeClient) -> None:
+    encrypted = client.status("CreateStream", name="no", subject="no", encryption={"value": True})
+    assert encrypted == ("FAILED_PRECONDITION", "encryption: this server does not encrypt what it stores")
+    compacted = client.status("CreateStream", name="no", subject="no", compactEnabled={"value": True})
+    assert compacted == (INVALID, "compactEnabled: this server does not compact by key yet")
+    client.create("no", compactEnabled={"value": False}, encryption={"value": False})
+
+
 def test_a_stream_is_there_with_all_its_partitions_when_its_creation_is_answered(client: LiftbridgeClient) -> None:
     client.create("made", 4, subject="sub.made")
     [made] = client.call("FetchMetadata", streams=["made"]).streamMetadata

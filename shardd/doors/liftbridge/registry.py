@@ -21,6 +21,8 @@ _NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older t
 _SPACING_S: Final = 0.02  # between two looks that notices have asked for
 _FIND_S: Final = 0.05  # between two looks for names that are not known, and
 _FIND_SHARE: Final = 20  # so many times as long as one takes
+_SLICE: Final = 256  # streams between two turns of the loop
+_decoder: Final = msgspec.msgpack.Decoder(StreamInfo, strict=False)
 _RETRY_S: Final = 0.2
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Registry:
         self.listeners: list[Callable[[], None]] = []
         self._door = door
         self._streams: dict[str, StreamInfo] = {}
+        self._known: dict[bytes, StreamInfo] = {}  # by what a worker says of them
         self._look_again_at_s = 0.0
         self._noticed = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -73,8 +76,8 @@ class Registry:
         async with self._looking:
             loop = asyncio.get_running_loop()
             began_s = loop.time()
-            said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD)
-            await self._replace(msgspec.convert(said, list[StreamInfo], strict=False))
+            said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD, kind=list[msgspec.Raw])
+            await self._replace(await self._decoded(said))
             self._look_again_at_s = loop.time() + max(_FIND_S, (loop.time() - began_s) * _FIND_SHARE)
 
     async def follow(self) -> None:
@@ -90,9 +93,19 @@ class Registry:
                 await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(_SPACING_S)
 
-    async def _replace(self, found: list[StreamInfo]) -> None:
+    async def _decoded(self, said: list[msgspec.Raw]) -> dict[str, StreamInfo]:
+        """By name, in slices: there may be many. What is said as before stays the same object."""
+        found: dict[bytes, StreamInfo] = {}
+        for at in range(0, len(said), _SLICE):
+            for raw in said[at : at + _SLICE]:
+                data = bytes(raw)
+                found[data] = self._known.get(data) or _decoder.decode(data)
+            await asyncio.sleep(0)
+        self._known = found
+        return {each.name: each for each in found.values()}
+
+    async def _replace(self, new: dict[str, StreamInfo]) -> None:
         old = self._streams
-        new = {each.name: kept if (kept := old.get(each.name)) == each else each for each in found}
         if self.version and len(new) == len(old) and all(old.get(name) is each for name, each in new.items()):
             return
         for _ in self.router.replacing(new.values()):

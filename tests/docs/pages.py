@@ -2,7 +2,7 @@
 
 | block | what is done |
 |---|---|
-| `sh` | `pip install` is left out (tests/install does it), `export` is kept, `shardd serve` or `-liftbridge` starts it |
+| `sh` | `pip install` is left out (tests/install does it), `export` is kept, `shardd serve` or its launcher starts it |
 | `console` | each line behind `$ ` runs in a shell; what stands below it is what it prints |
 | `python` | a program of its own; a `text` block behind it is what it prints |
 | `toml`, `text` | read with the page; `toml` is written to the file that its first line names |

@@ -44,24 +44,26 @@ struct partition {
     uint64_t default_size_bytes; /* without a limit of its own */
     uint64_t roll_at_us;         /* when the active segment is too old to grow; UINT64_MAX: never, or it is empty */
     partition_level level;
+    uint32_t damaged_count;
 
     uint64_t next_offset;
     uint64_t size_bytes;     /* from the log start on */
     uint64_t messages;       /* the same */
     uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
     segment_set segments;
-    index_cache index;   /* of the active segment */
-    uint64_t stale_end;  /* the active .log has bytes behind its records up to here; 0: none */
-    bool stale_zeroed;   /* they are zero, hence no records: allocated ahead, or what a failed write left */
-    bool allocate_ahead; /* at `durable`, until the file system refuses; again with the next segment */
-    bool roll_pending;   /* the active segment is sealed, the next one could not be made yet */
-    append_parts *parts; /* NULL: there is no large batch on its way */
+    index_cache index;     /* of the active segment */
+    uint64_t stale_end;    /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;     /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead;   /* at `durable`, until the file system refuses; again with the next segment */
+    bool roll_pending;     /* the active segment is sealed, the next one could not be made yet */
+    bool sparse;           /* a segment has, or had, offsets without a record */
+    bool covers_producers; /* the running sync brings log and producers to the device */
+    bool unproduced;       /* it had no record when it was opened */
+    append_parts *parts;   /* NULL: there is no large batch on its way */
 
-    bool sparse;            /* a segment has, or had, offsets without a record */
     damaged_range *damaged; /* ascending; NULL until the first */
-    uint32_t damaged_count;
-    uint64_t suspect; /* start of the segment whose index was last seen to contradict its log */
-    struct {          /* what the running poll or window misses; length 0: nothing */
+    uint64_t suspect;       /* start of the segment whose index was last seen to contradict its log */
+    struct {                /* what the running poll or window misses; length 0: nothing */
         segment_want want;
         uint64_t segment; /* its start */
     } missing;
@@ -76,9 +78,7 @@ struct partition {
     id_window *window;    /* NULL: ids are not compared */
     producers *producers; /* NULL: none has sent anything */
     producer_memory *producing;
-    bool covers_producers; /* the running sync brings log and producers to the device */
-    bool unproduced;       /* it had no record when it was opened */
-    poll_cursor *cursors;  /* of answers on their way */
+    poll_cursor *cursors; /* of answers on their way */
 
     uint64_t durable_offset;
     uint64_t sync_target;      /* durable_offset when the running sync succeeds */

@@ -25,7 +25,7 @@ static uint64_t entry_at(uint32_t place) { return PRODUCERS_HEAD_BYTES + (uint64
 
 static void encode_head(const producers *p, uint8_t *out) {
     memset(out, 0, PRODUCERS_HEAD_BYTES);
-    memcpy(out, PRODUCERS_MAGIC, 8);
+    put_u64(out, load_u64((const uint8_t *)PRODUCERS_MAGIC));
     put_u32(out + 8, VERSION);
     put_u32(out + 12, PRODUCER_ENTRY_BYTES);
     put_u64(out + 16, p->incarnation);

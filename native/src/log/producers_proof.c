@@ -71,7 +71,7 @@ bool producers_half_unflag(uint8_t half[HALF_BYTES]) {
 }
 
 static half half_in(const uint8_t *content, uint64_t incarnation, uint32_t i) {
-    const uint8_t *at = content + COVERED_AT + i * HALF_BYTES;
+    const uint8_t *at = content + COVERED_AT + (size_t)i * HALF_BYTES;
     uint32_t batches = load_u32(at + 20);
     half h = {.there = load_u64(at + 24) == producers_check(incarnation, 0, at, 24),
               .durable = (batches & DURABLE_BIT) != 0 && batches != UINT32_MAX,

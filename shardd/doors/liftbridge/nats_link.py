@@ -32,6 +32,7 @@ AGAIN_MAX_S: Final = 5.0
 ROOM_S: Final = 5.0  # a message waits so long for room and for a worker; a NATS server gives up on us after 10 s
 UNSENT_BYTES_MAX: Final = 8 << 20  # for the NATS server
 STEP_MESSAGES: Final = 128  # delivered without giving others a turn
+STEP_SUBSCRIPTIONS: Final = 64  # told to the NATS server without giving others a turn
 _ADDRESS: Final = "127.0.0.1:0"  # of the client that stores what comes
 _log = logging.getLogger(__name__)
 
@@ -235,13 +236,18 @@ class NatsLink:
             await asyncio.sleep(0)
         if all_wanted.left_out:
             _log.error("%d partitions get nothing from NATS: there are too many", all_wanted.left_out)
-        for wanted in [each for each in self._subscriptions if each not in all_wanted.wanted]:
+        gone = [each for each in self._subscriptions if each not in all_wanted.wanted]
+        for count, wanted in enumerate(gone, 1):
             subscription = self._subscriptions.pop(wanted)
             await subscription.unsubscribe()
             self._wanted.pop(number_of(subscription), None)
-        for wanted in all_wanted.wanted:
-            if wanted not in self._subscriptions:
-                await self._add(nats, wanted)
+            if count % STEP_SUBSCRIPTIONS == 0:
+                await asyncio.sleep(0)
+        new = [each for each in all_wanted.wanted if each not in self._subscriptions]
+        for count, wanted in enumerate(new, 1):
+            await self._add(nats, wanted)
+            if count % STEP_SUBSCRIPTIONS == 0:
+                await asyncio.sleep(0)
 
     async def _add(self, nats: NatsClient, wanted: Wanted) -> None:
         try:

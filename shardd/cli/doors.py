@@ -19,7 +19,7 @@ from shardd.server.doors import DoorSpecification
 _MODULES: Final = {
     "http": ("httptools", "jwt", "starlette", "uvicorn"),
     "http.jwt.trusted_issuers": ("cryptography",),
-    "liftbridge": ("grpc", "grpc_health", "grpc_reflection"),
+    "liftbridge": ("google_crc32c", "grpc", "grpc_health", "grpc_reflection", "nats"),
     "metrics": ("httptools", "uvicorn"),
     "quic": ("aioquic",),
 }

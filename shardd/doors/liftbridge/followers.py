@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from shardd.doors.liftbridge.calls import Call
@@ -29,6 +29,7 @@ class Follower:
     def __init__(self, call: Call, stream: StreamInfo, partition: int, end: int) -> None:
         self.call = call
         self.stream = stream
+        self.seen: StreamInfo | None = stream  # as it was when it last woke this one
         self.partition = partition
         self.end = end
         self.wakes = 0
@@ -87,10 +88,13 @@ class Followers:
         """Messages below `end` are there now."""
         self._advance((stream.incarnation, partition), end)
 
-    def wake_all(self) -> None:
-        """Streams have changed: each looks whether that concerns it."""
+    def streams_changed(self, get: Callable[[str], StreamInfo | None]) -> None:
+        """Whoever follows one that is another object now looks whether that concerns it."""
         for follower in self:
-            follower.wake()
+            now = get(follower.stream.name)
+            if now is not follower.seen:
+                follower.seen = now
+                follower.wake()
 
     async def watch(self) -> None:
         """Until it is cancelled: finds what was sent in other ways. For as many as may, a worker waits; of the others

@@ -117,7 +117,7 @@ class PublishRpcs:
 
     async def accepted(self, call: Call, request: Any) -> StreamInfo:
         """The stream of a PublishRequest that may be sent. RpcError."""
-        stream = await self._registry.find(request.stream)
+        stream = self._registry.get(request.stream) or await self._registry.find(request.stream)
         if stream is None:
             raise not_found(f"no such stream: {request.stream}")
         partition = request.partition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -37,7 +36,7 @@ class Registry:
         self._door = door
         self._streams: dict[str, StreamInfo] = {}
         self._known: dict[bytes, StreamInfo] = {}  # by what a worker says of them
-        self._look_again_at_s = 0.0
+        self._look_again_at_s = self._looked_at_s = 0.0
         self._noticed = asyncio.Event()
         self._looking = asyncio.Lock()
         self._changes = asyncio.Condition()
@@ -50,17 +49,20 @@ class Registry:
         return self._streams.get(name)
 
     async def find(self, name: str) -> StreamInfo | None:
-        """As `get`; one that is not known may have been made in another way just now, so the server is asked, at
-        intervals."""
-        stream = self._streams.get(name)
-        if stream is not None or not name:
-            return stream
+        """As `get`; one that is not known may have been made in another way just now, so the server is asked once
+        more, at intervals that all who ask share."""
         loop = asyncio.get_running_loop()
-        if loop.time() >= self._look_again_at_s:
-            with contextlib.suppress(ShardError, WorkerLostError):
+        asked_at_s = loop.time()
+        while name and name not in self._streams and self._looked_at_s < asked_at_s:
+            wait_s = self._look_again_at_s - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+                continue
+            try:
                 await self.refresh()
-            return self._streams.get(name)
-        return None
+            except (ShardError, WorkerLostError):
+                return None
+        return self._streams.get(name)
 
     def notice(self) -> None:
         """A worker has a newer record."""
@@ -73,11 +75,15 @@ class Registry:
 
     async def refresh(self) -> None:
         """What the server knows now, with every change that has been answered. ShardError, WorkerLostError."""
+        loop = asyncio.get_running_loop()
+        asked_at_s = loop.time()
         async with self._looking:
-            loop = asyncio.get_running_loop()
             began_s = loop.time()
+            if self._looked_at_s >= asked_at_s:
+                return  # somebody else has looked since
             said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD, kind=list[msgspec.Raw])
             await self._replace(await self._decoded(said))
+            self._looked_at_s = began_s
             self._look_again_at_s = loop.time() + max(_FIND_S, (loop.time() - began_s) * _FIND_SHARE)
 
     async def follow(self) -> None:

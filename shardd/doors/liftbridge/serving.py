@@ -42,6 +42,7 @@ from shardd.protocol.liftbridge.requests import Prepare, Prepared
 
 ADDRESS: Final = "liftbridge.address"
 STOP_S: Final = 1.5  # what is under way has so long; the supervisor waits for 3 s
+_FORGET_EVERY_S: Final = 10.0  # what is known of streams that are gone
 _RETRY_S: Final = 0.2
 _LINE_EVERY: Final = 50  # tries
 _Found = TypeVar("_Found")
@@ -71,7 +72,8 @@ class Parts:
         self.activity = Activity(door) if settings.activity else None
         self.pauses = IdlePauses(door, self.registry, self.arrivals, self.followers, settings.streams)
         self.health = Health(self.gate)
-        self.registry.listeners += [self.followers.wake_all, self._forget_gone]
+        self._forget_at_s = 0.0
+        self.registry.listeners.append(self._streams_changed)
 
     async def load(self) -> Broker:
         """What the workers know already. Whoever clients know this server as."""
@@ -143,8 +145,12 @@ class Parts:
             work.append(self.activity.run())
         return [*work, *self.nats.work()]
 
-    def _forget_gone(self) -> None:
-        self.arrivals.forget({each.incarnation for each in self.registry.streams().values()})
+    def _streams_changed(self) -> None:
+        self.followers.streams_changed(self.registry.get)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._forget_at_s:
+            self._forget_at_s = now_s + _FORGET_EVERY_S
+            self.arrivals.forget({each.incarnation for each in self.registry.streams().values()})
 
 
 async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:

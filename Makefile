@@ -8,6 +8,7 @@ PYTEST_ARGS ?=
 # Most tests wait: more processes than CPUs. tests/README.md says how they stay out of each other's way.
 PYTEST_WORKERS ?= 6
 FUZZ_ARGS ?=
+CUTS_ARGS ?=
 FUZZ_RELEASES ?= 0.1.0 0.4.4 0.6.9 0.6.31 0.6.202 0.7.0 0.8.0
 FUZZ_RELEASE_ARGS ?= --frames 200000
 CRASH_ARGS ?=
@@ -24,7 +25,7 @@ C_FILES := $(shell find native bench tests -name build -prune -o -name '*.[ch]' 
 
 .DEFAULT_GOAL := help
 .PHONY: help system setup setup-spark run test test-epoll test-spark test-spark-cluster spark-model lint fmt native \
-	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write bench-spark corrupt-sweep crash-torn crash-backup \
+	native-asan fuzz test-net crash-delete bench bench-recovery demo demo-groups demo-spark demo-spark-write spark-cuts bench-spark corrupt-sweep crash-torn crash-backup \
 	crash fault soak audit clean
 
 help: ## this list
@@ -133,6 +134,7 @@ SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 test: system ## lint, types, native tests under sanitizers and the Python tests, side by side
 	@.ci/setup-java.sh
 	@.ci/setup-prometheus.sh
+	@.ci/setup-redis.sh
 	@$(MAKE) --no-print-directory --silent --jobs $$(($(shell nproc) + 1)) $(SPARK_STAMP) test-programs
 	@$(MAKE) --no-print-directory --keep-going --jobs $$(($(shell nproc) + 1)) test-python lint test-native
 
@@ -178,6 +180,14 @@ bench-http: native ## sends and polls over HTTP against a bare handler
 bench-http-beside: native ## p99 of a TCP producer alone, and beside HTTP at half of what it can take
 	@$(BIN)/python -m bench.http_beside $(BENCH_ARGS)
 
+.PHONY: bench-liftbridge
+bench-liftbridge: native ## PublishAsync and Subscribe against a servicer that does nothing, a TCP producer beside them
+	@$(BIN)/python -m bench.liftbridge $(BENCH_ARGS)
+
+.PHONY: bench-nats
+bench-nats: native ## messages of a NATS server, and of the door as one, into partitions (BENCH_ARGS="--messages 100000")
+	@$(BIN)/python -m bench.nats $(BENCH_ARGS)
+
 .PHONY: bench-once
 bench-once: native ## what idempotent producers and the comparison of message ids cost the server (BENCH_ARGS="--in-flight 32")
 	@$(BIN)/python -m bench.once $(BENCH_ARGS)
@@ -190,6 +200,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 	@$(MAKE) --no-print-directory -C native fuzz
 	@$(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 	@for release in $(FUZZ_RELEASES); do $(BIN)/python -m tests.fuzz.run --release $$release $(FUZZ_RELEASE_ARGS) || exit 1; done
+
+.PHONY: fuzz-liftbridge
+fuzz-liftbridge: setup ## five million mutated envelopes of Liftbridge and requests of NATS (FUZZ_ARGS="--inputs 100000")
+	@$(BIN)/python -m tests.fuzz.nats $(FUZZ_ARGS)
 
 .PHONY: fuzz-ways
 fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
@@ -259,6 +273,11 @@ bench-recovery: native ## the recovery phase of a start: seconds for each GiB un
 bench: native ## compare with the bare-C floor server
 	@$(BIN)/python -m bench
 
+.PHONY: headline
+headline: native ## the figures and the picture of README.md, beside Redis Streams and NATS JetStream
+	@.ci/setup-redis.sh
+	@$(BIN)/python -m bench.headline $(BENCH_ARGS)
+
 .PHONY: bench-retention
 bench-retention: native ## compression by algorithm, cold polls, producers beside deletions and compressing (BENCH_ARGS="cold --rounds 3")
 	@$(BIN)/python -m bench.retention $(BENCH_ARGS)
@@ -290,6 +309,9 @@ demo-spark: native setup-spark ## flights into a Delta table by Spark, with kill
 
 demo-spark-write: native setup-spark ## flights as Parquet into a topic, totals into a topic, into a Delta table, with kills
 	@$(BIN)/python -m tests.demo.spark_write
+
+spark-cuts: native setup-spark ## the network between Spark's sink and the server is cut for 2 to 30 s, in all ways
+	@$(BIN)/python -m tests.spark.cuts $(CUTS_ARGS)
 
 test-spark: native setup-spark ## all tests of the Spark side, the slow ones too
 	@$(PYTEST) -m 'slow or not slow' tests/spark

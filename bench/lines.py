@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -15,7 +16,7 @@ RECORD_HEADER_BYTES = RECORD_HEAD.size
 KEYED_PARTITIONS = 12
 GROUP_PARTITIONS = 24
 BALANCED_PARTITIONS = 6
-CLIENT_THREADS = 2  # of the lines that are driven as a multi-threaded client of a user does
+CLIENT_THREADS = max(2, len(os.sched_getaffinity(0)))  # of the lines that are driven as a client of a user does
 
 
 class Placement(Enum):
@@ -28,17 +29,19 @@ class Placement(Enum):
     SPREAD = "spread"  # one topic with one partition on each shard, a random key in each request
     KEYED = "keyed"  # one topic of 12 partitions, a random key in each request: mostly forwarded
     BALANCED = "balanced"  # one topic of 6 partitions; the server chooses one for each request
+    EIGHT = "8p"  # as KEYED, over 8 partitions
+    THOUSAND = "1000p"  # as KEYED, over 1,000 partitions
 
 
 @dataclass(frozen=True)
 class Line:
     """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's,
-    `p99_ratio_max`: its 99th percentile over the floor's;
+    `p99_ratio_max`: its 99th percentile over the floor's; `quartile_min`: the lower quartile of the ratios of rounds;
     `epoll_ratio_min`: requests/s of shardd on epoll over those of shardd on io_uring; None: not measured on epoll.
 
     `against`: the name of a line of shardd that stands in the floor's place, for what the floor cannot do."""
 
-    mode: str  # send or poll
+    mode: str  # send, poll, or both: half of the connections send, half read (bench/together.py)
     batch: int  # messages of a request
     payload_bytes: int  # of a message
     connections: int
@@ -51,6 +54,7 @@ class Line:
     depth: int = 1  # requests in flight on each connection
     threads: int = 1  # of the client
     p99_ratio_max: float | None = None
+    quartile_min: float | None = None
 
     @property
     def name(self) -> str:
@@ -67,16 +71,33 @@ class Line:
 
 
 def _single_partition() -> list[Line]:
-    shapes = ((1, 100, 1), (1, 100, 32), (10, 100, 8), (100, 1000, 8), (1000, 1000, 8))
     lines = []
-    for mode in ("send", "poll"):
-        for batch, payload_bytes, connections in shapes:
-            p50 = 1.3 if connections == 1 else None
-            epoll = 0.8 if connections == 32 else None
-            lines.append(Line(mode, batch, payload_bytes, connections, Placement.HASH, 0.7, p50, epoll_ratio_min=epoll))
-            if connections == 8:
-                lines.append(Line(mode, batch, payload_bytes, connections, Placement.EVEN, 0.7))
+    for mode, least in (("send", 1.0), ("poll", 0.95)):
+        lines.append(Line(mode, 1, 100, 1, Placement.HASH, 0.7, 1.3))
+        lines.append(Line(mode, 1, 100, 32, Placement.HASH, least, epoll_ratio_min=0.8, p99_ratio_max=1.0))
+        for placement in (Placement.HASH, Placement.EVEN):
+            lines.append(Line(mode, 10, 100, 8, placement, least, p99_ratio_max=1.0))
+            for batch in (100, 1000):
+                lines.append(Line(mode, batch, 1000, 8, placement, 0.9, p99_ratio_max=1.5, quartile_min=0.8))
     return lines
+
+
+def _balanced() -> list[Line]:
+    """What the server has to forward, against the same load on partitions that are where their connections are."""
+    lines = []
+    for batch, payload_bytes in ((10, 100), (100, 1000), (1000, 1000)):
+        for connections in (1, 8, 32):
+            placement = Placement.HASH if connections == 1 else Placement.EVEN
+            local = Line("send", batch, payload_bytes, connections, placement, 0.7)
+            lines += [local] if connections != 8 else []  # those with 8 are there
+            least = 0.6 if connections == 1 else 0.85
+            lines.append(Line("send", batch, payload_bytes, connections, Placement.BALANCED, least, against=local.name))
+    return lines
+
+
+def _scale() -> list[Line]:
+    few = Line("send", 10, 100, 64, Placement.EIGHT, 0.7)
+    return [few, Line("send", 10, 100, 64, Placement.THOUSAND, 0.8, against=few.name)]
 
 
 def _durable() -> list[Line]:
@@ -106,14 +127,20 @@ def _threaded() -> list[Line]:
         Line("send", batch, payload_bytes, connections, placement, 0.9, threads=CLIENT_THREADS, p99_ratio_max=1.3)
         for batch, payload_bytes in ((10, 100), (100, 1000))
         for placement, connections in ((Placement.BALANCED, 4), (Placement.KEYED, 8), (Placement.EVEN, 8))
+    ] + [
+        Line("both", batch, payload_bytes, 8, Placement.HASH, 0.9, threads=CLIENT_THREADS, p99_ratio_max=1.3)
+        for batch, payload_bytes in ((10, 100), (100, 1000))
     ]
 
 
 LINES = (
     *_single_partition(),
-    Line("send", 10, 100, 8, Placement.KEYED, 0.3),
+    Line("send", 10, 100, 8, Placement.KEYED, 0.85, p99_ratio_max=1.0),
+    Line("send", 10, 100, 32, Placement.KEYED, 0.85, p99_ratio_max=1.0),
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
     *_durable(),
+    *_balanced(),
+    *_scale(),
     *_pipelined(),
     *_threaded(),
 )

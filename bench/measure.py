@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from bench import together
 from bench.lines import RECORD_HEADER_BYTES, Line, Placement
 from bench.native_build import build
 from bench.targets import EPOLL, PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
@@ -21,6 +22,7 @@ from bench.targets import EPOLL, PARTITIONS, Floor, Shardd, Target, wait_for_fre
 LOAD_TIMEOUT_S = 120.0
 PREFILL_BATCH = 1000
 LARGE_REQUEST_BYTES = 64 << 10
+_BY_KEY = (Placement.KEYED, Placement.SPREAD, Placement.EIGHT, Placement.THOUSAND)
 MADV_POPULATE_WRITE = 23  # not named by Python's mmap
 
 
@@ -104,15 +106,31 @@ def _prefill(target: Target, line: Line, streams: Sequence[int], effort: Effort)
     return requests * PREFILL_BATCH
 
 
+def _together(target: Target, line: Line, effort: Effort) -> tuple[dict[str, float], str]:
+    touch_memory(effort.touch_bytes)
+    used_s = target.cpu_s()
+    try:
+        answer = together.run(target, line, effort.duration_ms, effort.send_bytes_max)
+        answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]
+        return answer, f"{line.connections // 2}+{line.connections // 2}"
+    finally:
+        together.drop(target)
+        wait_for_free_disk(target.directory, effort.disk_wait_s)
+
+
 def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, float], str]:
     """One measurement on fresh streams, which are gone again afterwards: (answer of the load client, placement).
     RuntimeError, WireError, OSError or TimeoutExpired when it cannot be done."""
+    if line.mode == "both":
+        return _together(target, line, effort)
     streams, placement = target.make_streams(line)
     try:
         arguments = ["--mode", line.mode, "--depth", str(line.depth), "--duration-ms", str(effort.duration_ms)]
         # Large requests warm up quickly, and each of their bytes counts against the dirty-page limit.
         large = line.request_bytes >= LARGE_REQUEST_BYTES
         arguments += ["--warmup-ms", str(effort.warmup_ms // 3 if large else effort.warmup_ms)]
+        if line.placement is Placement.THOUSAND:
+            arguments[-1] = str(effort.warmup_ms * 4)  # each partition opens its files at its first message
         if line.connections == 1:
             arguments += _beside(target.serving_cpu(streams[0]))
         if line.mode == "poll":
@@ -123,7 +141,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
             touch_memory(effort.touch_bytes)
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
             arguments += ["--balanced"] if line.placement is Placement.BALANCED else []
-            arguments += ["--keyed"] if line.placement in (Placement.KEYED, Placement.SPREAD) else []
+            arguments += ["--keyed"] if line.placement in _BY_KEY else []
         used_s = target.cpu_s()
         answer = _load(target, line, streams, arguments, line.batch)
         answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]

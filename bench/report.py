@@ -48,6 +48,7 @@ class Summary:
     median: float
     least: float
     most: float
+    quartile: float = 0.0  # the lower one
 
     def __str__(self) -> str:
         return f"{self.median:.2f} [{self.least:.2f}..{self.most:.2f}]"
@@ -57,7 +58,10 @@ def ratio(ours_cell: Cell, reference_cell: Cell, key: str) -> Summary | None:
     """None when a server has no result. Rounds are paired: both servers met the same conditions in a round."""
     pairs = list(zip(ours_cell.rounds, reference_cell.rounds, strict=False))
     values = [ours[key] / reference[key] for ours, reference in pairs if reference[key] > 0]
-    return Summary(statistics.median(values), min(values), max(values)) if values else None
+    if not values:
+        return None
+    quartile = statistics.quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else values[0]
+    return Summary(statistics.median(values), min(values), max(values), quartile)
 
 
 def median(cell: Cell, key: str) -> float | None:
@@ -69,6 +73,9 @@ def verdict(line: Line, rate: Summary | None, p50: Summary | None, p99: Summary 
     """What was demanded, and whether the medians hold it."""
     wanted = f">= {line.ratio_min}" + ("" if line.against is None else f" of {line.against}")
     held = rate is not None and rate.median >= line.ratio_min
+    if line.quartile_min is not None:
+        wanted += f", lower quartile >= {line.quartile_min}"
+        held = held and rate is not None and rate.quartile >= line.quartile_min
     if line.p50_ratio_max is not None:
         wanted += f", p50 <= {line.p50_ratio_max}x"
         held = held and p50 is not None and p50.median <= line.p50_ratio_max

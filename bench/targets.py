@@ -29,6 +29,8 @@ PARTITIONS = {  # of the one stream; else 1
     Placement.KEYED: KEYED_PARTITIONS,
     Placement.GROUP: GROUP_PARTITIONS,
     Placement.BALANCED: BALANCED_PARTITIONS,
+    Placement.EIGHT: 8,
+    Placement.THOUSAND: 1000,
 }
 EPOLL = "ours-epoll"  # name of the target that is shardd forced onto epoll
 
@@ -80,16 +82,16 @@ def _for_connections(line: Line, streams: list[int]) -> list[int]:
 
 
 class Floor:
-    """bench/native/floor.c with one thread per CPU, pinned as shardd's workers are."""
+    """The floor (native/load/floor.c) with one thread per CPU, pinned as shardd's workers are."""
 
     name = "floor"
 
-    def __init__(self, directory: Path, cpus: list[int], *, sync: bool = False) -> None:
+    def __init__(self, directory: Path, cpus: list[int], *, sync: bool = False, offsets: bool = True) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
         self._cpus = cpus
         command = [str(build("floor")), "--directory", str(directory), "--threads", str(len(cpus))]
-        command += ["--sync"] if sync else []
+        command += [*(["--sync"] if sync else []), *(["--offsets"] if offsets else [])]
         self._process = subprocess.Popen([*command, "--cpus", ",".join(map(str, cpus))], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], READY_TIMEOUT_S)

@@ -1,17 +1,21 @@
-"""`python -m bench.spark.child first-row|memory OPTIONS`: measurements that need a process of their own.
+"""`python -m bench.spark.child first-row|one-row|memory OPTIONS`: measurements that need a process of their own.
 
-OPTIONS is JSON: the options of the source. `first-row` prints a line as soon as it has a row; `memory` reads all
-offsets and prints what the driver needed as JSON.
+OPTIONS is JSON: the options of the source. `first-row` prints a line as soon as it has a row, `one-row` does so with a
+source that asks nobody; `memory` reads all offsets and prints what the driver needed as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from shardd.spark import session
 
@@ -22,14 +26,37 @@ def main(what: str, options: dict[str, str]) -> None:
     settings = {"spark.driver.memory": HEAP} if what == "memory" else {}
     spark = session.session("local[2]", name=f"bench {what}", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
-    frame = spark.read.format("shardd").options(**options).load()
-    if what == "first-row":
+    if what == "one-row":
+        spark.dataSource.register(OneRow)
+        frame = spark.read.format("one_row").load()
+    else:
+        frame = spark.read.format("shardd").options(**options).load()
+    if what != "memory":
         print(frame.limit(1).count(), flush=True)
     else:
         tasks = frame.rdd.getNumPartitions()
         rows, last = frame.selectExpr("count(*)", "max(offset)").collect()[0]
         print(json.dumps({"rows": rows, "last": last, "tasks": tasks, **driver_memory(spark)}), flush=True)
     spark.stop()
+
+
+class OneRow(DataSource):
+    """format("one_row"): the least that a Python source can do."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "one_row"
+
+    def schema(self) -> str:
+        return "offset bigint"
+
+    def reader(self, schema: StructType) -> OneRowReader:
+        return OneRowReader()
+
+
+class OneRowReader(DataSourceReader):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"offset": pa.array([0], pa.int64())})
 
 
 def driver_memory(spark: Any) -> dict[str, float]:

@@ -20,20 +20,24 @@ class Line:
 
 
 LINES: Final = (
-    Line("sum-1024", 1024, "cold-sum", "parquet-sum", 0.9),
+    Line("sum-1024", 1024, "cold-sum", "parquet-sum", 1.1),
     Line("sum-value-1024", 1024, "cold-sum-value", "parquet-sum", 0.9),
     Line("all-1024", 1024, "cold-all", "parquet-all", 0.8),
     Line("live-1024", 1024, "live-sum", "cold-sum", 0.8),
     Line("archive-1024", 1024, "archive", "spark-writer", 2.0),
-    Line("all-100", 100, "cold-all", "parquet-all", 0.4),
+    Line("all-100", 100, "cold-all", "parquet-all", 0.7),
     Line("live-100", 100, "live-sum", "cold-sum", 0.8),
     Line("archive-100", 100, "archive", "spark-writer", 2.0),
     Line("sink-1024", 1024, "sink", "discard", 0.5),
     Line("sink-100", 100, "sink", "discard", 0.3),
+    Line("sink-once-1024", 1024, "sink-once", "sink", 0.9),
+    Line("sink-once-100", 100, "sink-once", "sink", 0.9),
     Line("micro-batches-1024", 1024, "micro-sink", "micro-discard", 0.5),
+    Line("micro-batches-once-1024", 1024, "micro-once", "micro-discard", 0.5),
 )
 FIRST_ROW: Final = "first-row"
-FIRST_ROW_MAX_S: Final = 16.0
+ONE_ROW: Final = "one-row"  # its reference: a Python source with one row
+FIRST_ROW_RATIO_MAX: Final = 1.3
 MEMORY: Final = "driver-memory"
 MEMORY_RATIO_MAX: Final = 1.1  # two starts of a JVM differ by some percent
 

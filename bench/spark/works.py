@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from shardd.protocol.codes import Code
 from shardd.spark.columns import default_names
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.common import Source
+from shardd.spark.sinks.topic_options import JOURNAL_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 SINK_STREAM: Final = "bench-sink"
 MICRO_BATCH_ROWS: Final = 10_000
 MICRO_ROWS: Final = 100_000
+ONCE: Final = {"semantics": "idempotent", "order": "source"}
 
 
 class Works:
@@ -51,8 +54,10 @@ class Works:
             "archive": self._archive,
             "spark-writer": self._spark_writer,
             "sink": lambda: self._write(self._sink()),
+            "sink-once": lambda: self._write(self._sink(**ONCE, appId=uuid.uuid4().hex)),
             "discard": lambda: self._write(("discard", {})),
             "micro-sink": lambda: self._micro_batches(self._sink()),
+            "micro-once": lambda: self._micro_batches(self._sink(**ONCE)),
             "micro-discard": lambda: self._micro_batches(("discard", {})),
         }
         found = works[name]()
@@ -66,8 +71,8 @@ class Works:
         shutil.rmtree(self._directory / "checkpoint", ignore_errors=True)
         with Connection(self._rows.address, Credentials(USER, USER)) as connection:
             for stream in connection.streams():
-                if stream.name == SINK_STREAM:
-                    connection.request(Code.DELETE_STREAM, requests.StreamRequest(SINK_STREAM).encode())
+                if stream.name in (SINK_STREAM, JOURNAL_STREAM):
+                    connection.request(Code.DELETE_STREAM, requests.StreamRequest(stream.name).encode())
 
     def _cold(self, columns: str | None) -> DataFrame:
         return self._read({"readMode": "cold", "path": str(self._rows.data)}, columns)
@@ -99,10 +104,10 @@ class Works:
         self._writer(self._cold(",".join(archive.COLUMNS))).parquet(str(target))
         return self._rows.count
 
-    def _sink(self) -> tuple[str, dict[str, str]]:
+    def _sink(self, **options: str) -> tuple[str, dict[str, str]]:
         place = {name: value for name, value in self._rows.place().items() if name != "subscribe"}
         more = {"topic": f"{SINK_STREAM}/rows", "createTopic": str(PARTITIONS), "partitioning": "balanced"}
-        return "shardd", {**place, **more}
+        return "shardd", {**place, **more, **options}
 
     def _write(self, sink: tuple[str, dict[str, str]]) -> int:
         """The values of the reference's Parquet files into a topic, or nowhere."""

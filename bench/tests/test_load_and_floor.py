@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import together
+from bench.lines import Line, Placement
 from bench.native_build import NATIVE, build
 from bench.targets import Floor
 from tests.support.built import make
@@ -21,7 +23,15 @@ RECORD_BYTES = 64 + 100
 
 @pytest.fixture
 def floor(tmp_path: Path) -> Iterator[Floor]:
-    server = Floor(tmp_path / "floor", [0])
+    server = Floor(tmp_path / "floor", [0], offsets=False)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def telling(tmp_path: Path) -> Iterator[Floor]:
+    """One that says where the first record of a poll is."""
+    server = Floor(tmp_path / "telling", [0])
     yield server
     server.stop()
 
@@ -101,6 +111,12 @@ def test_wrong_first_offset_is_noticed(floor: Floor) -> None:
     assert "another offset" in bad.stderr
 
 
+def test_a_floor_that_says_offsets_says_the_right_ones(telling: Floor) -> None:
+    load(telling.port, "--mode", "send", "--requests", "10")
+    good = load(telling.port, "--mode", "poll", "--poll-messages", "10", "--requests", "30", "--verify-offsets")
+    assert good.returncode == 0, good.stderr
+
+
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
@@ -135,3 +151,18 @@ def test_deleted_stream_leaves_no_file(floor: Floor) -> None:
     assert files(floor) == {}
     load(floor.port, "--mode", "send", "--requests", "3")
     assert files(floor) == {"0-0.log": 3 * RECORD_BYTES}
+
+
+def test_producers_and_consumers_at_once_read_what_was_written(telling: Floor) -> None:
+    line = Line("both", 10, 100, 4, Placement.HASH, 0.9, threads=2)
+    answer = together.run(telling, line, 10, 1 << 20)
+    assert files(telling) == {f"{stream}-0.log": 200 * 10 * RECORD_BYTES for stream in (1, 2)}
+    assert answer["answered"] >= 400 + 400 and answer["p99_us"] >= answer["p50_us"] > 0
+    assert answer["requests_per_s"] > 0
+    together.drop(telling)
+    assert not files(telling)
+
+
+def test_what_the_server_chooses_goes_round_over_six_partitions(floor: Floor) -> None:
+    load(floor.port, "--login", "--mode", "send", "--balanced", "--requests", "60")
+    assert files(floor) == {f"0-{partition}.log": 10 * RECORD_BYTES for partition in range(6)}

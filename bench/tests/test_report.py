@@ -22,7 +22,7 @@ def cell(*rates: float, p50_us: float = 10.0) -> Cell:
 
 def test_ratio_pairs_the_rounds() -> None:
     found = report.ratio(cell(50, 60, 70), cell(100, 60, 100), "requests_per_s")
-    assert found == report.Summary(0.7, 0.5, 1.0)
+    assert found == report.Summary(0.7, 0.5, 1.0, 0.6)
     assert report.ratio(Cell(), cell(1), "requests_per_s") is None
 
 
@@ -40,6 +40,13 @@ def test_a_tail_can_be_a_target(p99_ratio_max: float, words: str) -> None:
     line = Line("send", 1, 100, 4, Placement.BALANCED, 0.7, threads=2, p99_ratio_max=p99_ratio_max)
     body = report.rows([line], {line.name: {"floor": cell(100), "shardd": cell(100)}})
     assert body[0][-1].endswith(f"p99 <= {p99_ratio_max}x: {words}")
+
+
+@pytest.mark.parametrize(("slow", "words"), [(81, "met"), (60, "NOT met")])
+def test_the_lower_quartile_can_be_a_target(slow: float, words: str) -> None:
+    line = Line("send", 100, 1000, 8, Placement.HASH, 0.9, quartile_min=0.8)
+    body = report.rows([line], {line.name: {"floor": cell(*[100] * 5), "shardd": cell(slow, slow, 95, 95, 95)}})
+    assert body[0][-1].endswith(f"lower quartile >= 0.8: {words}")
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def test_ratios_are_of_one_round_and_decide_the_verdict() -> None:
 
 
 def test_first_row_and_memory_have_verdicts() -> None:
-    assert report.first_row([9.0, 17.0, 18.0])[-2:] == ["17.0 s [9.0..18.0]", "<= 16 s: NOT met"]
+    assert report.first_row([9.0, 12.0, 18.0], [9.0, 10.0, 10.0])[-2:] == ["1.20 [1.00..1.80]", "<= 1.3: met"]
+    assert report.first_row([14.0], [10.0])[-1] == "<= 1.3: NOT met"
     small = {"python_mib": 60.0, "heap_mib": 40.0, "jvm_peak_mib": 500.0, "rows": 1e6, "tasks": 4}
     assert report.memory(small, small | {"heap_mib": 45.0})[-2:] == ["1.05", "<= 1.1: met"]
     assert report.memory(small, small | {"heap_mib": 80.0})[-2:] == ["1.40", "<= 1.1: NOT met"]

@@ -27,7 +27,9 @@ int shardd_read_limits(PyObject *object, void *limits); /* for O& */
 PyObject *shardd_call_set_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_window(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
+PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
+PyObject *shardd_call_lease(PyObject *self, PyObject *args);
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
 PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);
 PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg);
@@ -66,6 +68,7 @@ PyObject *shardd_call_call_prepare(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_fill(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_read(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_store(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_watch(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_next(PyObject *self, PyObject *arg);
 PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg);
 PyObject *shardd_call_balance(PyObject *self, PyObject *args);

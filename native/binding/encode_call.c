@@ -99,12 +99,12 @@ static PyObject *make_frame(const encode_rows *rows, int32_t partition, uint32_t
 PyObject *encode_call(PyObject *module, PyObject *args) {
     PyObject *columns;
     unsigned int count, from;
-    Py_buffer head, partitions = {0}, seed = {0};
+    Py_buffer head, partitions = {0}, seed = {0}, once = {0};
     int partition;
     unsigned long long position, bytes_max;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OIIy*z*iKz*K", &columns, &count, &from, &head, &partitions, &partition, &bytes_max,
-                          &seed, &position))
+    if (!PyArg_ParseTuple(args, "OIIy*z*iKz*K|z*", &columns, &count, &from, &head, &partitions, &partition, &bytes_max,
+                          &seed, &position, &once))
         return NULL;
     PyObject *result = NULL;
     buffers b;
@@ -124,11 +124,16 @@ PyObject *encode_call(PyObject *module, PyObject *args) {
                             .seed = seed.buf,
                             .position = position,
                             .origins = b.parts[ORIGINS].buf,
-                            .partitions = partitions.buf};
+                            .partitions = partitions.buf,
+                            .once = once.buf};
         bool good = long_enough(&b.parts[ORIGINS], count, sizeof(uint64_t)) &&
                     long_enough(&partitions, count, sizeof(int32_t));
         if (good && seed.buf != NULL && seed.len != 16) {
             PyErr_SetString(PyExc_ValueError, "seed must have 16 bytes");
+            good = false;
+        }
+        if (good && once.buf != NULL && once.len != ENCODE_ONCE_BYTES) {
+            PyErr_SetString(PyExc_ValueError, "the head of a SEND_ONCE has 20 bytes");
             good = false;
         }
         if (good && from > count) {
@@ -141,6 +146,24 @@ PyObject *encode_call(PyObject *module, PyObject *args) {
     PyBuffer_Release(&head);
     if (partitions.obj != NULL) PyBuffer_Release(&partitions);
     if (seed.obj != NULL) PyBuffer_Release(&seed);
+    if (once.obj != NULL) PyBuffer_Release(&once);
+    return result;
+}
+
+PyObject *ids_call(PyObject *module, PyObject *args) {
+    Py_buffer seed;
+    unsigned long long position;
+    unsigned int rows;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*KI", &seed, &position, &rows)) return NULL;
+    PyObject *result = NULL;
+    if (seed.len != 16) {
+        PyErr_SetString(PyExc_ValueError, "seed must have 16 bytes");
+    } else {
+        result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)rows * 16);
+        if (result != NULL) encode_ids(seed.buf, position, rows, (uint8_t *)(void *)PyBytes_AsString(result));
+    }
+    PyBuffer_Release(&seed);
     return result;
 }
 

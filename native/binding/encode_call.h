@@ -5,5 +5,6 @@
 #include <Python.h>
 
 PyObject *encode_call(PyObject *module, PyObject *args);
+PyObject *ids_call(PyObject *module, PyObject *args);
 PyObject *partitions_call(PyObject *module, PyObject *args);
 #endif

@@ -14,10 +14,19 @@ static PyObject *with_batch(PyObject *self, PyObject *args, take_batch take) {
     engine *e = shardd_engine_of(self);
     unsigned owner, count;
     unsigned long long ns, incarnation, token = 0;
+    long long expected = -1;
+    int distinct = 0;
     Py_buffer batch;
-    if (e == NULL || !PyArg_ParseTuple(args, "IKKIy*", &owner, &ns, &incarnation, &count, &batch)) return NULL;
+    if (e == NULL ||
+        !PyArg_ParseTuple(args, "IKKIy*|Lp", &owner, &ns, &incarnation, &count, &batch, &expected, &distinct))
+        return NULL;
     bool good = is_shard(e, owner);
-    partition_request what = {.kind = REQUEST_SEND, .ns = ns, .incarnation = incarnation, .count = count};
+    int asks = APPEND_TELLS | (expected >= 0 ? APPEND_EXPECTS : 0) | (distinct ? APPEND_DISTINCT : 0);
+    partition_request what = {.kind = REQUEST_SEND,
+                              .ns = ns,
+                              .incarnation = incarnation,
+                              .count = count,
+                              .by = {.sequence = (uint64_t)expected, .asks = (uint8_t)asks}};
     if (good) token = take(&e->calls, owner, &what, batch.buf, (size_t)batch.len);
     PyBuffer_Release(&batch);
     return good ? PyLong_FromUnsignedLongLong(token) : NULL;
@@ -83,6 +92,15 @@ PyObject *shardd_call_call_store(PyObject *self, PyObject *args) {
     return ask(e, owner, &what);
 }
 
+PyObject *shardd_call_call_watch(PyObject *self, PyObject *args) {
+    engine *e = shardd_engine_of(self);
+    unsigned owner, user, wait_ms;
+    unsigned long long ns, incarnation;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKKII", &owner, &ns, &incarnation, &user, &wait_ms)) return NULL;
+    if (!is_shard(e, owner)) return NULL;
+    return PyLong_FromUnsignedLongLong(calls_watch(&e->calls, owner, ns, incarnation, user, (int64_t)wait_ms * 1000));
+}
+
 PyObject *shardd_call_call_next(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long token = PyLong_AsUnsignedLongLong(arg);
@@ -110,10 +128,12 @@ PyObject *shardd_call_balance(PyObject *self, PyObject *args) {
 PyObject *shardd_call_event(engine *e, const event *v) {
     call_window w = {0};
     bool window = calls_window(&e->calls, v->connection, &w);
-    PyObject *made = SHARDD_RESULT(SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code),
-                                   SHARDD_NUMBER(v->number), SHARDD_NUMBER(w.whole.current_offset),
-                                   SHARDD_NUMBER(w.whole.total_count), SHARDD_NUMBER(w.whole.total_bytes),
-                                   SHARDD_BYTES(w.records, w.length));
+    bool appended = v->made.kind != PRODUCED_NONE;
+    PyObject *made = SHARDD_RESULT(
+        SHARDD_CALL, SHARDD_NUMBER(v->connection), SHARDD_NUMBER(v->code), SHARDD_NUMBER(v->number),
+        SHARDD_NUMBER(appended ? v->made.first : w.whole.current_offset),
+        SHARDD_NUMBER(appended ? v->made.count : w.whole.total_count), SHARDD_NUMBER(v->made.timestamp),
+        SHARDD_NUMBER(w.whole.total_bytes), SHARDD_BYTES(w.records, w.length));
     if (window) calls_took(&e->calls, v->connection);
     return made;
 }

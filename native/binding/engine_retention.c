@@ -1,4 +1,4 @@
-/* Methods of Engine about the age of messages. */
+/* Methods of Engine about the age of messages, and what partitions take of their producers. */
 #include "binding.h"
 
 #include "engine/engine_api.h"
@@ -41,9 +41,9 @@ PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
 }
 
 int shardd_read_limits(PyObject *object, void *limits) {
-    unsigned long long v[3];
-    if (!PyArg_ParseTuple(object, "KKK", &v[0], &v[1], &v[2])) return 0;
-    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2]};
+    unsigned long long v[6];
+    if (!PyArg_ParseTuple(object, "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5])) return 0;
+    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2], v[3], v[4], v[5]};
     return 1;
 }
 
@@ -78,12 +78,14 @@ static send_limits *read_send_limits(const engine *e, const send_limits *values,
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     PyObject *own, *places;
-    unsigned long long v[3];
+    unsigned long long v[4];
     if (e == NULL ||
-        !PyArg_ParseTuple(args, "O!(KKK)O!", &PyList_Type, &own, &v[0], &v[1], &v[2], &PyList_Type, &places))
+        !PyArg_ParseTuple(args, "O!(KKKK)O!", &PyList_Type, &own, &v[0], &v[1], &v[2], &v[3], &PyList_Type, &places))
         return NULL;
-    send_limits values = {.message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2]}, *l = NULL;
-    if ((v[0] | v[1] | v[2]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
+    send_limits values = {
+        .message_bytes_max = v[0], .messages_max = v[1], .bytes_max = v[2], .partition_bytes_max = v[3]};
+    send_limits *l = NULL;
+    if ((v[0] | v[1] | v[2] | v[3]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(own); i++) {
         unsigned long long ns;
         unsigned place;
@@ -100,6 +102,17 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    int readonly;
+    if (!PyArg_ParseTuple(args, "Kp", &ns, &readonly)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    o->readonly = readonly != 0;
+    once_changed(o);
+    Py_RETURN_NONE;
+}
+
 PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     unsigned long long ns;
     const char *trash;
@@ -110,7 +123,16 @@ PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     uint32_t status = partition_clean(o->p, clock_monotonic_us(), trash, &done);
     changed(o);
     return SHARDD_RESULT(SHARDD_CLEANED, SHARDD_NUMBER(status), SHARDD_NUMBER(done.removed),
-                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held));
+                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held), SHARDD_NUMBER(done.leased_bytes));
+}
+
+PyObject *shardd_call_lease(PyObject *self, PyObject *args) {
+    unsigned long long ns, offset;
+    if (!PyArg_ParseTuple(args, "KK", &ns, &offset)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    partition_lease(o->p, offset);
+    Py_RETURN_NONE;
 }
 
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "load/load.h"
+#include "load/dialect.h"
+#include "load/floor.h"
 
 enum { ACTORS_MAX = 65536 };
 
@@ -15,6 +16,8 @@ static const char *wrong_plan(const actor_plan *p, size_t slots, size_t payload)
     if (p->depth == 0 || p->depth > 1024 || (p->polls && p->depth != 1)) return "this depth makes no sense";
     if (!p->sends && !p->polls) return "an actor does nothing";
     if (p->open_loop && p->send_rate == 0) return "an open loop has no rate";
+    if (p->partitioning >= PARTITIONINGS || p->partitions == 0 || p->hot_percent > 100) return "no such partitioning";
+    if (p->dialect >= DIALECTS) return "nobody knows this dialect";
     return NULL;
 }
 
@@ -30,11 +33,17 @@ static PyObject *results_of(const actor *actors, size_t count) {
     return list;
 }
 
-static PyObject *run_actors(load_run *run, const actor_plan *plans, size_t count) {
+static const char CHANNEL[] = "shardd.benchmark.channel";
+
+/* Of a capsule, or NULL of None. Sets an exception when it is neither. */
+static channel *channel_of(PyObject *item) { return item == Py_None ? NULL : PyCapsule_GetPointer(item, CHANNEL); }
+
+static PyObject *run_actors(load_run *run, const actor_plan *plans, size_t count, PyObject *channels) {
     actor *actors = calloc(count, sizeof *actors);
     if (actors == NULL) return PyErr_NoMemory();
     bool done = true;
-    for (size_t i = 0; done && i < count; i++) done = actor_open(&actors[i], &plans[i], run, i + 1);
+    for (size_t i = 0; done && i < count; i++)
+        done = actor_open(&actors[i], &plans[i], channel_of(PyList_GetItem(channels, (Py_ssize_t)i)), run, i + 1);
     Py_BEGIN_ALLOW_THREADS;
     done = done && load_run_actors(run, actors, count);
     Py_END_ALLOW_THREADS;
@@ -52,23 +61,28 @@ static PyObject *run(PyObject *module, PyObject *args) {
     Py_buffer slots, plans, payload;
     unsigned long long warmup_ns;
     long long parent;
+    PyObject *channels;
     (void)module;
-    if (!PyArg_ParseTuple(args, "w*y*y*KL", &slots, &plans, &payload, &warmup_ns, &parent)) return NULL;
+    if (!PyArg_ParseTuple(args, "w*y*y*KLO!", &slots, &plans, &payload, &warmup_ns, &parent, &PyList_Type, &channels))
+        return NULL;
     size_t count = (size_t)plans.len / sizeof(actor_plan), slots_count = (size_t)slots.len / sizeof(int64_t);
     const char *wrong = NULL;
     PyObject *result = NULL;
     if ((size_t)plans.len != count * sizeof(actor_plan) || count == 0 || count > ACTORS_MAX)
         wrong = "no plan of actors";
+    else if ((size_t)PyList_Size(channels) != count) wrong = "a channel or None for each actor";
     else if ((uintptr_t)slots.buf % sizeof(int64_t) != 0 || slots_count < SLOTS_FIXED) wrong = "no slots";
     actor_plan *copies = wrong == NULL ? malloc((size_t)plans.len) : NULL;
     if (copies != NULL) memcpy(copies, plans.buf, (size_t)plans.len);
     for (size_t i = 0; copies != NULL && wrong == NULL && i < count; i++)
         wrong = wrong_plan(&copies[i], slots_count, (size_t)payload.len);
+    for (size_t i = 0; wrong == NULL && i < count; i++)
+        if (channel_of(PyList_GetItem(channels, (Py_ssize_t)i)) == NULL && PyErr_Occurred()) wrong = "no channel";
     if (wrong != NULL) PyErr_SetString(PyExc_ValueError, wrong);
     else if (copies == NULL) PyErr_NoMemory();
     else {
         load_run state = {.slots = slots.buf, .payload = payload.buf, .warmup_ns = warmup_ns, .parent = parent};
-        result = run_actors(&state, copies, count);
+        result = run_actors(&state, copies, count, channels);
     }
     free(copies);
     PyBuffer_Release(&slots);
@@ -77,7 +91,80 @@ static PyObject *run(PyObject *module, PyObject *args) {
     return result;
 }
 
+static void destroy(PyObject *capsule) { channel_close(PyCapsule_GetPointer(capsule, CHANNEL)); }
+
+static PyObject *open_channel(PyObject *module, PyObject *args) {
+    int fd, tls, websocket, verify;
+    channel_options o;
+    char fault[CHANNEL_FAULT_MAX] = "";
+    channel *c;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "ipppssss", &fd, &tls, &websocket, &verify, &o.name, &o.ca_file, &o.certificate,
+                          &o.key))
+        return NULL;
+    o.tls = tls;
+    o.websocket = websocket;
+    o.verify = verify;
+    Py_BEGIN_ALLOW_THREADS;
+    c = channel_open(fd, &o, fault);
+    Py_END_ALLOW_THREADS;
+    if (c == NULL) {
+        PyErr_SetString(PyExc_OSError, fault);
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(c, CHANNEL, destroy);
+    if (capsule == NULL) channel_close(c);
+    return capsule;
+}
+
+static PyObject *send_channel(PyObject *module, PyObject *args) {
+    PyObject *capsule;
+    Py_buffer bytes;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oy*", &capsule, &bytes)) return NULL;
+    channel *c = PyCapsule_GetPointer(capsule, CHANNEL);
+    ssize_t n = c == NULL ? -1 : channel_send(c, bytes.buf, (size_t)bytes.len);
+    PyBuffer_Release(&bytes);
+    if (c == NULL) return NULL;
+    return n < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromSsize_t(n);
+}
+
+static PyObject *receive_channel(PyObject *module, PyObject *args) {
+    PyObject *capsule;
+    uint8_t bytes[1 << 14];
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O", &capsule)) return NULL;
+    channel *c = PyCapsule_GetPointer(capsule, CHANNEL);
+    if (c == NULL) return NULL;
+    ssize_t n = channel_receive(c, bytes, sizeof bytes);
+    return n < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyBytes_FromStringAndSize((char *)bytes, n);
+}
+
+/* In a child process alone: it returns nothing but an exception. */
+static PyObject *serve_floor(PyObject *module, PyObject *args) {
+    floor_options options = {0};
+    Py_buffer cpus;
+    int sync;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "isy*p", &options.listener, &options.directory, &cpus, &sync)) return NULL;
+    options.threads = (long)(cpus.len / (Py_ssize_t)sizeof(int));
+    options.sync = sync;
+    options.offsets = true;
+    if (options.threads < 1 || options.threads > FLOOR_THREADS_MAX) {
+        PyBuffer_Release(&cpus);
+        PyErr_SetString(PyExc_ValueError, "the floor has 1 to 16 threads");
+        return NULL;
+    }
+    memcpy(options.cpus, cpus.buf, (size_t)options.threads * sizeof(int));
+    PyEval_SaveThread();
+    floor_run(&options);
+}
+
 static PyMethodDef functions[] = {
+    {"open_channel", open_channel, METH_VARARGS, "TLS, WebSocket, or both, on a connected socket."},
+    {"send_channel", send_channel, METH_VARARGS, "As send."},
+    {"receive_channel", receive_channel, METH_VARARGS, "As recv."},
+    {"floor", serve_floor, METH_VARARGS, "Serves as the floor, in this process and for ever."},
     {"run", run, METH_VARARGS, "Runs actors to their ends."},
     {NULL, NULL, 0, NULL},
 };

@@ -2,6 +2,7 @@
 #include "binding.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "log/digest.h"
 #include "log/recover.h"
@@ -43,15 +44,42 @@ static PyObject *unsealed_list(const recovered_partition *found) {
     return list;
 }
 
+/* 16 bytes; none: of no boot that has written anything. */
+static int boot_of(PyObject *object, void *out) {
+    char *bytes;
+    Py_ssize_t length;
+    if (PyBytes_AsStringAndSize(object, &bytes, &length) != 0) return 0;
+    if (length != PRODUCERS_BOOT_BYTES && length != 0) {
+        PyErr_Format(PyExc_ValueError, "a boot of %zd bytes", length);
+        return 0;
+    }
+    memset(out, 0, PRODUCERS_BOOT_BYTES);
+    memcpy(out, bytes, (size_t)length);
+    return 1;
+}
+
+static PyObject *call_producers_proven_end(PyObject *module, PyObject *args) {
+    const char *content;
+    Py_ssize_t length;
+    unsigned long long incarnation, end;
+    uint8_t boot[PRODUCERS_BOOT_BYTES];
+    int torn;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y#KO&Kp", &content, &length, &incarnation, boot_of, boot, &end, &torn)) return NULL;
+    end = producers_proven_end((const uint8_t *)content, (size_t)length, incarnation, boot, end, torn != 0);
+    return SHARDD_NUMBER(end);
+}
+
 static PyObject *call_recover_partition(PyObject *module, PyObject *args) {
     const char *directory;
     unsigned long long incarnation;
     recovered_partition found;
+    uint8_t boot[PRODUCERS_BOOT_BYTES];
     bool clean;
     (void)module;
-    if (!PyArg_ParseTuple(args, "sK", &directory, &incarnation)) return NULL;
+    if (!PyArg_ParseTuple(args, "sKO&", &directory, &incarnation, boot_of, boot)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    clean = recover_partition(directory, incarnation, &found);
+    clean = recover_partition(directory, incarnation, boot, &found);
     Py_END_ALLOW_THREADS
     if (!clean) Py_RETURN_NONE;
     PyObject *segments = segment_list(&found), *groups = group_list(&found), *unsealed = unsealed_list(&found);
@@ -77,6 +105,7 @@ static PyObject *call_digest_file(PyObject *module, PyObject *args) {
 
 PyMethodDef shardd_recover_methods[] = {
     {"recover_partition", call_recover_partition, METH_VARARGS, "Recovers a partition that needs no decision."},
+    {"producers_proven_end", call_producers_proven_end, METH_VARARGS, "Where a log is cut after a power loss."},
     {"digest_file", call_digest_file, METH_VARARGS, "XXH3-128 of the first bytes of a file."},
     {NULL, NULL, 0, NULL},
 };

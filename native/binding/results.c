@@ -34,7 +34,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_DELETED_SEGMENTS] = RESULT(DeletedSegments, "What became of a deletion.", FIELD(status), FIELD(deleted),
                                        FIELD(busy)),
     [SHARDD_CLEANED] = RESULT(Cleaned, "One step of the retention.", FIELD(status), FIELD(removed), FIELD(pending),
-                              FIELD(held)),
+                              FIELD(held), FIELD(leased_bytes)),
     [SHARDD_OLDEST] = RESULT(OldestSegment, "What a limit by size would take.", FIELD(first_timestamp), FIELD(bytes),
                              FIELD(droppable), FIELD(only_active), FIELD(waits)),
     [SHARDD_CLOCK] = RESULT(ExpiryClock, "By which messages expire.", FIELD(now_us), FIELD(jump_us), FIELD(jumps)),
@@ -72,7 +72,8 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
     [SHARDD_CERTIFIED] = RESULT(CertifiedEvent, "A client has shown a certificate.", FIELD(connection), FIELD(names)),
     [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
-                           FIELD(current_offset), FIELD(messages_count), FIELD(total_bytes), FIELD(records)),
+                           FIELD(current_offset), FIELD(messages_count), FIELD(timestamp_us), FIELD(total_bytes),
+                           FIELD(records)),
 };
 static PyTypeObject *types[SHARDD_RESULTS];
 

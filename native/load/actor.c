@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "load.h"
+#include "dialect.h"
 #include "wire.h"
 
 static const uint64_t SECOND_NS = 1000000000u;
@@ -15,19 +15,27 @@ static bool fail(actor *a, const char *what) {
     return false;
 }
 
-bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed) {
-    *a = (actor){.plan = plan, .run = run, .random = seed, .sends_over = !plan->sends, .polls_over = !plan->polls};
-    a->out = malloc(request_room(plan));
+bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *run, uint64_t seed) {
+    *a = (actor){.plan = plan,
+                 .run = run,
+                 .random = seed,
+                 .dialect = dialect_of(plan),
+                 .channel = channel,
+                 .sends_over = !plan->sends,
+                 .polls_over = !plan->polls};
+    a->out = malloc(plan->sends ? a->dialect->send_room(plan) * (size_t)plan->depth : 1);
     a->asked = calloc(plan->depth, sizeof *a->asked);
     if (a->out == NULL || a->asked == NULL) return fail(a, "the client has no memory left");
-    request_prepare(a);
-    reply_reset(&a->reply);
+    a->dialect->prepare(a);
+    if (plan->dialect == DIALECT_IGGY09 && a->summed == NULL) return fail(a, "the client has no memory left");
+    a->dialect->reset(&a->reply);
     return true;
 }
 
 void actor_close(actor *a) {
     free(a->out);
     free(a->asked);
+    free(a->summed);
     free(a->records.items);
 }
 
@@ -59,10 +67,19 @@ static asked *next_place(actor *a, uint64_t now) {
     return place;
 }
 
+/* The time at which the request was due, as the clock of the origin timestamps says it. */
+static uint64_t origin_us(const asked *asked, uint64_t now) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t real_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return (real_ns - (now - asked->due_ns)) / 1000u;
+}
+
 static bool ask_send(actor *a, uint64_t now) {
     asked *place = next_place(a, now);
     size_t before = a->out_length;
-    request_send(a, place, now);
+    a->sending = a->out;
+    a->dialect->send(a, place, origin_us(place, now));
     if (place->measured && !spend(a, a->plan->sends_slot, place->user_bytes)) {
         a->out_length = before;
         end_sends(a);
@@ -78,7 +95,12 @@ static bool ask_poll(actor *a, uint64_t now) {
         a->polls_over = true;
         return false;
     }
-    request_poll(a, next_place(a, now));
+    asked *place = next_place(a, now);
+    place->poll = true;
+    place->messages = random_between(a, a->plan->batch_min, a->plan->batch_max);
+    a->dialect->poll(a, place);
+    a->sending = a->poll;
+    a->out_length = a->poll_length;
     a->in_flight++;
     return true;
 }
@@ -86,7 +108,7 @@ static bool ask_poll(actor *a, uint64_t now) {
 /* The measurement begins: a consumer that reads what was there before begins again. */
 static void begin_measuring(actor *a) {
     a->measures = true;
-    if (!a->plan->from_origin) a->offset = 0;
+    if (!a->plan->from_origin) a->next = (position){0};
 }
 
 /* As many new requests as may be in flight now. */
@@ -125,6 +147,9 @@ static bool record(actor *a, uint64_t now, uint64_t latency_ns, uint64_t service
     a->sums.latency_ns = latency_ns;
     a->sums.service_ns = service_ns;
     r->items[r->count++] = a->sums;
+    a->run->messages += a->sums.messages;
+    a->run->bytes += a->sums.user_bytes;
+    if (latency_ns > a->run->worst_ns) a->run->worst_ns = latency_ns;
     a->sums = (load_record){0};
     return true;
 }
@@ -133,7 +158,7 @@ static void add(actor *a, uint64_t messages, uint64_t user_bytes, uint64_t heade
     a->sums.batches++;
     a->sums.messages += messages;
     a->sums.user_bytes += user_bytes;
-    a->sums.total_bytes += user_bytes + header_bytes + messages * RECORD_HEAD;
+    a->sums.total_bytes += user_bytes + header_bytes + messages * a->dialect->record_bytes;
 }
 
 static bool sent(actor *a, const asked *asked, uint64_t now) {
@@ -148,16 +173,19 @@ static bool polled_nothing(actor *a, uint64_t now) {
     if (a->empty_since_ns == 0) a->empty_since_ns = now;
     if (!a->plan->awaits && !a->sends_over) a->reads_now = false;
     if (a->measures) a->run->empty_polls++;
+    bool drawn = a->plan->from_origin && !a->plan->awaits && a->plan->batch_min != a->plan->batch_max;
     bool may_come = atomic_load_explicit(slot(a, SLOT_SENDERS), memory_order_relaxed) > 0 && !a->plan->awaits;
-    if (may_come || now - a->empty_since_ns < EMPTY_POLLS_MS * 1000000ull) return true;
-    return fail(a, "there are fewer messages than are to be read");
+    if (may_come || now - a->empty_since_ns < (drawn ? DRAWN_POLLS_MS : EMPTY_POLLS_MS) * 1000000ull) return true;
+    if (!drawn) return fail(a, "there are fewer messages than are to be read");
+    a->polls_over = true; /* batches of both sides are drawn: there need not be as many messages as are asked for */
+    return true;
 }
 
 static uint64_t since_origin_ns(const reply *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t real_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    uint64_t origin_ns = get_u64(r->head + REPLY_HEAD + POLLED_HEAD + RECORD_ORIGIN_AT) * 1000u;
+    uint64_t origin_ns = r->origin_us * 1000u;
     return real_ns > origin_ns ? real_ns - origin_ns : 0;
 }
 
@@ -166,7 +194,7 @@ static bool polled(actor *a, const asked *asked, uint64_t now) {
     if (r->count == 0) return polled_nothing(a, now);
     a->empty_since_ns = 0;
     a->reads_now = false;
-    a->offset = get_u64(r->head + REPLY_HEAD + POLLED_HEAD + RECORD_OFFSET_AT) + r->count;
+    a->next = r->next;
     pace(a, now, r->user_bytes, a->plan->poll_rate);
     if (!asked->measured) return true;
     if (!spend(a, a->plan->polls_slot, r->user_bytes)) {
@@ -180,26 +208,24 @@ static bool polled(actor *a, const asked *asked, uint64_t now) {
 
 static bool finish(actor *a) {
     const asked *oldest = &a->asked[a->first];
-    const char *wrong = reply_wrong(&a->reply, oldest->poll);
+    const char *wrong = a->dialect->settle(&a->reply, oldest);
     uint64_t now = now_ns();
-    if (wrong != NULL) {
-        char text[120];
-        snprintf(text, sizeof text, "%s (status %u)", wrong, get_u32(a->reply.head));
-        return fail(a, text);
-    }
+    if (wrong != NULL) return fail(a, wrong);
     a->run->progress_ns = now;
     if (!(oldest->poll ? polled(a, oldest, now) : sent(a, oldest, now))) return false;
     a->first = (uint32_t)((a->first + 1) % a->plan->depth);
     a->in_flight--;
-    reply_reset(&a->reply);
+    a->dialect->reset(&a->reply);
     return true;
 }
 
 static bool take(actor *a, const uint8_t *bytes, size_t length) {
     for (size_t at = 0; at < length;) {
-        if (a->in_flight == 0) return fail(a, "the server sent more than the answers");
-        at += reply_take(&a->reply, a->asked[a->first].poll, bytes + at, length - at);
-        if (reply_complete(&a->reply) && !finish(a)) return false;
+        const asked *asked = a->in_flight > 0 ? &a->asked[a->first] : NULL;
+        if (asked == NULL && !a->dialect->speaks_unasked) return fail(a, "the server sent more than the answers");
+        at += a->dialect->take(&a->reply, asked, bytes + at, length - at);
+        if (asked == NULL && a->reply.text.wrong != NULL) return fail(a, a->reply.text.wrong);
+        if (asked != NULL && a->dialect->complete(&a->reply, asked) && !finish(a)) return false;
     }
     return true;
 }
@@ -214,7 +240,10 @@ static bool broken(actor *a, const char *call) {
 
 static bool flush(actor *a) {
     while (a->out_sent < a->out_length) {
-        ssize_t n = send((int)a->plan->fd, a->sending + a->out_sent, a->out_length - a->out_sent, MSG_NOSIGNAL);
+        const uint8_t *from = a->sending + a->out_sent;
+        size_t left = a->out_length - a->out_sent;
+        ssize_t n = a->channel == NULL ? send((int)a->plan->fd, from, left, MSG_NOSIGNAL)
+                                       : channel_send(a->channel, from, left);
         if (n < 0 && errno == EAGAIN) return true;
         if (n < 0 && errno != EINTR) return broken(a, "send");
         if (n > 0) a->out_sent += (size_t)n;
@@ -227,7 +256,8 @@ bool actor_advance(actor *a, uint8_t *scratch, size_t room) {
         if (a->out_sent == a->out_length) fill(a);
         if (a->in_flight == 0) return true; /* over, or nothing is due */
         if (!flush(a)) return false;
-        ssize_t n = recv((int)a->plan->fd, scratch, room, 0);
+        ssize_t n = a->channel == NULL ? recv((int)a->plan->fd, scratch, room, 0)
+                                       : channel_receive(a->channel, scratch, room);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return true;
         if (n < 0) return broken(a, "recv");

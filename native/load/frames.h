@@ -7,6 +7,8 @@
 enum { KEY_BYTES = 8, SEND_HEAD_MAX = 64, POLL_FRAME_MAX = 64, POLL_OFFSET_FROM_END = 13 };
 
 typedef enum partitioning { TO_PARTITION, TO_BALANCED, TO_KEY } partitioning;
+/* of actors: a partition that the client draws */
+enum { TO_RANDOM = TO_KEY + 1, PARTITIONINGS };
 
 typedef struct frame_target {
     uint32_t stream, topic, partition;

@@ -7,20 +7,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "channel.h"
 #include "frames.h"
 
-enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, TICK_MS = 100, NO_GROUP = 0 };
+enum { REPLY_TIMEOUT_MS = 10000, EMPTY_POLLS_MS = 5000, DRAWN_POLLS_MS = 200, TICK_MS = 100, NO_GROUP = 0 };
 
 /* What each process of a run sees; budgets of actors are behind these. */
-enum { SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED };
+enum {
+    SLOT_STOP,
+    SLOT_START_NS,
+    SLOT_READY,
+    SLOT_SENDERS,
+    SLOT_MESSAGES, /* measured so far, a tick or so late; bytes, too */
+    SLOT_BYTES,
+    SLOT_WORST_NS, /* since somebody has set it to 0 */
+    SLOTS_FIXED
+};
 
 /* One actor, as shardd/benchmark/engine.py packs it. Fields of 0 and 1 are no and yes. */
 typedef struct actor_plan {
     uint64_t fd;
     uint64_t sends, polls; /* both: it reads what it has sent */
     uint64_t stream, topic;
-    uint64_t balanced; /* the server picks the partition; else it is 0 */
-    uint64_t group;    /* of its polls: id + 1, or NO_GROUP */
+    uint64_t partitioning; /* of frames.h, and TO_RANDOM */
+    uint64_t partitions;   /* of TO_RANDOM */
+    uint64_t hot_percent;  /* of TO_RANDOM: so many requests go to partition 0 */
+    uint64_t group;        /* of its polls: id + 1, or NO_GROUP */
     uint64_t batch_min, batch_max;
     uint64_t payload_min, payload_max;
     uint64_t sends_slot, polls_slot; /* budgets */
@@ -31,6 +43,9 @@ typedef struct actor_plan {
     uint64_t depth;                  /* requests in flight of a sender */
     uint64_t open_loop;              /* requests have a time at which they are due, and latencies begin there */
     uint64_t records_max;
+    uint64_t dialect;                          /* dialect.h */
+    uint64_t number;                           /* among all actors of the run */
+    uint64_t client_low, client_high, session; /* of 0.9 */
 } actor_plan;
 
 /* One measured batch; counts and bytes since the actor's record before. */
@@ -50,28 +65,55 @@ typedef struct load_run {
     uint64_t warmup_ns;
     int64_t parent; /* the run ends when this is no longer the parent; 0: not asked */
     uint64_t measure_from_ns;
-    uint64_t progress_ns;                /* when something was answered */
-    uint64_t cpu_ns, wall_ns, waited_ns; /* of the measurement */
-    uint64_t empty_polls;                /* while measuring */
+    uint64_t progress_ns;                        /* when something was answered */
+    uint64_t cpu_ns, wall_ns, waited_ns;         /* of the measurement */
+    uint64_t empty_polls;                        /* while measuring */
+    uint64_t told_ns, messages, bytes, worst_ns; /* what the slots do not have yet, and when they were told */
     char fault[160];
 } load_run;
 
 typedef struct asked {
     uint64_t due_ns, started_ns;
-    uint64_t messages, user_bytes;
+    uint64_t messages, user_bytes; /* of a send; of a poll how many messages it wants */
     bool poll, measured;
+    bool ends; /* its answer ends with a word, also when it has all messages */
 } asked;
+
+/* Where a reader is in a log: an offset, or an id of two numbers. */
+typedef struct position {
+    uint64_t first, second;
+} position;
+
+/* The state of a parser of lines and of counted bytes (redis.c, nats.c). */
+typedef struct text_state {
+    uint64_t left;                      /* of counted bytes */
+    int64_t pending;                    /* elements that are still to come */
+    uint64_t head_length, whole_length; /* of what is coming */
+    uint32_t have, items;
+    bool counted, ended;
+    const char *wrong;
+    char kept[512]; /* a line, or the first of counted bytes */
+} text_state;
 
 typedef struct reply {
     uint64_t received, user_bytes, header_bytes, count;
+    uint64_t origin_us;  /* of the first message */
+    position next;       /* behind the last message */
     uint64_t lengths_at; /* of the next record: where its lengths are */
     uint32_t lengths_have;
     uint8_t lengths[8];
     uint8_t head[8 + 16 + 64]; /* of the answer, of a poll, of the first record */
+    text_state text;
 } reply;
+
+typedef struct dialect dialect;
+
+enum { PREFIX_MAX = 160, POLL_REQUEST_MAX = 512 };
 
 typedef struct actor {
     const actor_plan *plan;
+    const dialect *dialect;
+    channel *channel; /* NULL: the socket itself */
     load_run *run;
     bool sends_over, polls_over, over;
     bool reads_now; /* of one that does both */
@@ -79,11 +121,15 @@ typedef struct actor {
     const uint8_t *sending; /* `out`, or `poll` */
     size_t out_length, out_sent;
     uint32_t head_length, frame_length; /* of sends that are all alike; frame_length 0: they are not */
-    uint8_t poll[POLL_FRAME_MAX];
+    uint8_t poll[POLL_REQUEST_MAX];
     uint32_t poll_length;
-    uint64_t offset;
-    bool measures; /* has begun to */
-    asked *asked;  /* ring of `depth` */
+    uint8_t prefix[PREFIX_MAX]; /* of each message, in dialects of text */
+    uint32_t prefix_length;
+    position next;
+    uint8_t *summed;   /* of iggy09.c */
+    uint64_t requests; /* that have a number, of iggy09.c */
+    bool measures;     /* has begun to */
+    asked *asked;      /* ring of `depth` */
     uint32_t first, in_flight;
     reply reply;
     uint64_t due_ns, wake_ns; /* the next request is due; wake_ns 0: nobody waits for that */
@@ -94,24 +140,10 @@ typedef struct actor {
 } actor;
 
 /* actor.c: false, with a fault in the run, when memory is short. */
-bool actor_open(actor *a, const actor_plan *plan, load_run *run, uint64_t seed);
+bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *run, uint64_t seed);
 void actor_close(actor *a);
 /* Sends and receives until the socket would block, or until its next request is due. False with a fault. */
 bool actor_advance(actor *a, uint8_t *scratch, size_t room);
-
-/* requests.c: appends the next send to `out`, with its messages and bytes in `asked`; a poll goes alone. */
-void request_send(actor *a, asked *asked, uint64_t now);
-void request_poll(actor *a, asked *asked);
-/* The room that a send needs, and its head and records where they never change. */
-size_t request_room(const actor_plan *plan);
-void request_prepare(actor *a);
-
-/* reply.c: takes bytes up to the end of the reply; how many that were. */
-size_t reply_take(reply *r, bool poll, const uint8_t *bytes, size_t length);
-bool reply_complete(const reply *r);
-/* NULL, or what is wrong with a complete one. */
-const char *reply_wrong(const reply *r, bool poll);
-void reply_reset(reply *r);
 
 /* run.c: connects nothing, waits for SLOT_START_NS, runs all actors to their ends. False with a fault. */
 bool load_run_actors(load_run *run, actor *actors, size_t count);

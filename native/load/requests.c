@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "load.h"
+#include "reply.h"
 #include "wire.h"
 
 static uint64_t random_next(uint64_t *state) { /* xorshift64* */
@@ -15,26 +15,26 @@ static uint64_t random_next(uint64_t *state) { /* xorshift64* */
     return x * 0x2545f4914f6cdd1du;
 }
 
-static uint64_t between(actor *a, uint64_t least, uint64_t most) {
+uint64_t random_between(actor *a, uint64_t least, uint64_t most) {
     return least == most ? least : least + random_next(&a->random) % (most - least + 1);
 }
 
-static frame_target target_of(const actor_plan *plan) {
+frame_target target_of(const actor_plan *plan) {
     return (frame_target){.stream = (uint32_t)plan->stream,
                           .topic = (uint32_t)plan->topic,
-                          .partitioning = plan->balanced ? TO_BALANCED : TO_PARTITION,
+                          .partitioning = plan->partitioning == TO_RANDOM ? TO_PARTITION
+                                                                          : (partitioning)plan->partitioning,
                           .member = plan->group != NO_GROUP,
                           .group = (uint32_t)plan->group - 1};
 }
 
 static bool is_fixed(const actor_plan *p) { return p->batch_min == p->batch_max && p->payload_min == p->payload_max; }
 
-size_t request_room(const actor_plan *plan) {
-    size_t one = SEND_HEAD_MAX + (size_t)plan->batch_max * (INDEX_ENTRY + RECORD_HEAD + (size_t)plan->payload_max);
-    return plan->sends ? one * (size_t)plan->depth : 1;
+static size_t send_room(const actor_plan *plan) {
+    return SEND_HEAD_MAX + (size_t)plan->batch_max * (INDEX_ENTRY + RECORD_HEAD + (size_t)plan->payload_max);
 }
 
-void request_prepare(actor *a) {
+static void prepare(actor *a) {
     const actor_plan *plan = a->plan;
     frame_target target = target_of(plan);
     if (plan->polls) a->poll_length = frame_poll(a->poll, &target, target.member, (uint32_t)plan->batch_max);
@@ -51,14 +51,6 @@ void request_prepare(actor *a) {
     }
 }
 
-/* The time at which the request was due, as the clock of the origin timestamps says it. */
-static uint64_t origin_us(const asked *asked, uint64_t now) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    uint64_t real_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    return (real_ns - (now - asked->due_ns)) / 1000u;
-}
-
 static void append_fixed(actor *a, asked *asked, uint64_t origin) {
     const actor_plan *plan = a->plan;
     uint64_t record = RECORD_HEAD + plan->payload_min;
@@ -72,12 +64,12 @@ static void append_fixed(actor *a, asked *asked, uint64_t origin) {
 static void append_varied(actor *a, asked *asked, uint64_t origin) {
     const actor_plan *plan = a->plan;
     frame_target target = target_of(plan);
-    uint32_t count = (uint32_t)between(a, plan->batch_min, plan->batch_max);
+    uint32_t count = (uint32_t)random_between(a, plan->batch_min, plan->batch_max);
     uint8_t *frame = a->out + a->out_length;
     uint32_t head = frame_send_head(frame, &target, count, 0); /* again when the sizes are known */
     uint8_t *index = frame + head, *records = index + (size_t)count * INDEX_ENTRY, *at = records;
     for (uint32_t i = 0; i < count; i++, index += INDEX_ENTRY) {
-        uint32_t size = (uint32_t)between(a, plan->payload_min, plan->payload_max);
+        uint32_t size = (uint32_t)random_between(a, plan->payload_min, plan->payload_max);
         memset(at, 0, RECORD_HEAD);
         put_u64(at + RECORD_ORIGIN_AT, origin);
         put_u32(at + RECORD_PAYLOAD_LENGTH_AT, size);
@@ -92,18 +84,63 @@ static void append_varied(actor *a, asked *asked, uint64_t origin) {
     a->out_length += (size_t)(at - frame);
 }
 
-void request_send(actor *a, asked *asked, uint64_t now) {
-    uint64_t origin = origin_us(asked, now);
-    a->sending = a->out;
-    if (a->frame_length != 0) append_fixed(a, asked, origin);
-    else append_varied(a, asked, origin);
+void choose_partition(actor *a, uint8_t *frame) {
+    const actor_plan *plan = a->plan;
+    uint8_t *end = frame + REQUEST_HEAD + 4 + get_u32(frame + REQUEST_HEAD) - 4;
+    if (plan->partitioning == TO_KEY) put_u64(end - KEY_BYTES, random_next(&a->random));
+    if (plan->partitioning != TO_RANDOM) return;
+    bool hot = plan->partitions == 1 || random_between(a, 1, 100) <= plan->hot_percent;
+    put_u32(end - 4, hot ? 0 : (uint32_t)random_between(a, plan->hot_percent > 0, plan->partitions - 1));
 }
 
-void request_poll(actor *a, asked *asked) {
+static void send_classic(actor *a, asked *asked, uint64_t origin_us) {
+    size_t before = a->out_length;
+    if (a->frame_length != 0) append_fixed(a, asked, origin_us);
+    else append_varied(a, asked, origin_us);
+    choose_partition(a, a->out + before);
+}
+
+static void poll_classic(actor *a, asked *asked) {
+    if (a->plan->group == NO_GROUP) put_u64(a->poll + a->poll_length - POLL_OFFSET_FROM_END, a->next.first);
+    put_u32(a->poll + a->poll_length - 5, (uint32_t)asked->messages);
+}
+
+const dialect speak_classic = {.record_bytes = RECORD_HEAD,
+                               .send_room = send_room,
+                               .prepare = prepare,
+                               .send = send_classic,
+                               .poll = poll_classic,
+                               .reset = reply_reset,
+                               .take = reply_take,
+                               .complete = reply_complete,
+                               .settle = reply_settle};
+
+/* ---- what dialects of text share ---- */
+
+uint8_t *put_decimal(uint8_t *at, uint64_t value) {
+    uint8_t digits[20];
+    size_t count = 0;
+    do digits[count++] = (uint8_t)('0' + value % 10);
+    while ((value /= 10) != 0);
+    while (count > 0) *at++ = digits[--count];
+    return at;
+}
+
+uint8_t *put_text(uint8_t *at, const char *text) {
+    size_t length = strlen(text);
+    memcpy(at, text, length);
+    return at + length;
+}
+
+void append_messages(actor *a, asked *asked, uint64_t origin_us,
+                     uint8_t *(*message)(const actor *a, uint8_t *at, uint32_t payload_bytes, uint64_t origin_us)) {
     const actor_plan *plan = a->plan;
-    if (plan->group == NO_GROUP) put_u64(a->poll + a->poll_length - POLL_OFFSET_FROM_END, a->offset);
-    put_u32(a->poll + a->poll_length - 5, (uint32_t)between(a, plan->batch_min, plan->batch_max));
-    asked->poll = true;
-    a->sending = a->poll;
-    a->out_length = a->poll_length;
+    uint8_t *at = a->out + a->out_length;
+    asked->messages = random_between(a, plan->batch_min, plan->batch_max);
+    for (uint64_t i = 0; i < asked->messages; i++) {
+        uint32_t size = (uint32_t)random_between(a, plan->payload_min, plan->payload_max);
+        at = message(a, at, size, origin_us);
+        asked->user_bytes += size;
+    }
+    a->out_length = (size_t)(at - a->out);
 }

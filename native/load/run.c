@@ -99,8 +99,21 @@ static bool any_in_flight(const loop *l) {
     return false;
 }
 
+/* What the parent shows while it waits. */
+static void tell(load_run *run, uint64_t now) {
+    _Atomic int64_t *worst = &run->slots[SLOT_WORST_NS];
+    int64_t before = atomic_load(worst);
+    run->told_ns = now;
+    atomic_fetch_add(&run->slots[SLOT_MESSAGES], (int64_t)run->messages);
+    atomic_fetch_add(&run->slots[SLOT_BYTES], (int64_t)run->bytes);
+    while (before < (int64_t)run->worst_ns && !atomic_compare_exchange_weak(worst, &before, (int64_t)run->worst_ns))
+        continue;
+    run->messages = run->bytes = run->worst_ns = 0;
+}
+
 static bool tick(loop *l) {
     uint64_t now = now_ns();
+    if (now - l->run->told_ns > TICK_MS * 1000000ull) tell(l->run, now);
     if (!l->measures && now >= l->run->measure_from_ns) {
         l->measures = true;
         l->cpu_from_ns = cpu_ns();

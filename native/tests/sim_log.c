@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(append_batch) == 80, "_Batch of tests/sim/log_library.py");
+_Static_assert(sizeof(append_batch) == 88, "_Batch of tests/sim/log_library.py");
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -35,6 +35,7 @@ typedef struct sim_log {
     journal_memory journals;
     file_cache files;
     expiry_clock clock;
+    producer_memory producing;
     uint64_t wall_us;
     int64_t monotonic_us;
     partition *p;
@@ -107,11 +108,13 @@ static void give(void *context, void *block) {
 
 /* NULL and errno when the partition cannot be opened. */
 EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint64_t incarnation, uint32_t level,
-                             uint64_t segment_size_bytes, uint32_t state, uint64_t seed, const segment_info *segments,
-                             uint64_t count) {
+                             uint64_t segment_size_bytes, uint32_t state, uint64_t seed, uint64_t boot,
+                             uint64_t barrier, uint64_t known_last, const segment_info *segments, uint64_t count) {
     sim_log *s = calloc(1, sizeof *s);
     if (s == NULL) abort();
     s->calls = *calls;
+    s->producing = (producer_memory){.barrier = barrier, .known_last = known_last};
+    memcpy(s->producing.boot, &boot, sizeof boot);
     file_cache_open(&s->files, (descriptor_budget)FILE_BUDGET_LARGEST);
     s->disk = (disk){.open = sim_open,
                      .close = sim_close,
@@ -138,6 +141,7 @@ EXPORT sim_log *sim_log_open(const sim_calls *calls, const char *directory, uint
                                  .journal_bytes_max = 4096,
                                  .journals = &s->journals,
                                  .clock = &s->clock,
+                                 .producing = &s->producing,
                                  .disk = &s->disk,
                                  .files = &s->files,
                                  .ids = &s->ids};
@@ -160,6 +164,19 @@ EXPORT void sim_log_free(sim_log *s, bool orderly) {
 /* `batches` with messages, length and count; status and first_offset come back. */
 EXPORT void sim_log_append(sim_log *s, append_batch *batches, uint64_t count, uint64_t now_us) {
     partition_append(s->p, batches, count, now_us);
+}
+
+/* One batch of a producer, judged as core/producing.c does it: `status` and `made` come back. */
+EXPORT void sim_log_send_once(sim_log *s, append_batch *b, uint64_t now_us) {
+    if (partition_level_of(s->p) == LEVEL_MEMORY) {
+        b->made = (produced){.kind = PRODUCED_REFUSED};
+        return;
+    }
+    b->status = partition_judge_producer(s->p, b);
+    if (b->status != 0 || b->made.kind != PRODUCED_STORED) return;
+    if (b->count > 0) partition_append(s->p, b, 1, now_us);
+    else b->status = partition_produced_nothing(s->p, b);
+    b->made = b->status == 0 ? (produced){PRODUCED_STORED, b->count, b->first_offset} : (produced){0};
 }
 
 /* Whole records into `out`. The status; how many came and from which offset on, and bytes in all. */

@@ -1,6 +1,8 @@
 /* Large batches of callers: one part in a pass, those behind them in order, one end for each, whatever happens. */
 #include "test_core_support.h"
 
+#include "core/once.h"
+
 #define LARGE_COUNT 8u
 #define LARGE_BODY 700000u
 #define LARGE_PARTS 6u
@@ -185,6 +187,37 @@ static void test_without_room_on_the_disk_all_of_them_are_refused(void) {
     close_core();
 }
 
+static void set_readonly(bool readonly) {
+    owned *target = core_owned(k, NS_HERE);
+    target->readonly = readonly;
+    once_changed(target);
+}
+
+static void test_what_has_begun_when_a_partition_becomes_read_only_is_finished(void) {
+    static heard all[4], later[2];
+    begin(LEVEL_WRITTEN);
+    partition *p = core_owned(k, NS_HERE)->p;
+    send_large(&all[0]);
+    send_large(&all[1]);
+    send_small(&all[2]);
+    pass();
+    set_readonly(true);
+    send_small(&all[3]);
+    for (int i = 0; i < 5000 && ended < 4; i++) turn();
+    CHECK_EQUAL(all[0].status, 0);
+    for (int i = 1; i < 4; i++) CHECK_EQUAL(all[i].status, STATUS_CANNOT_APPEND_MESSAGE);
+    CHECK_EQUAL(partition_next_offset(p), LARGE_COUNT);
+    CHECK_EQUAL(k->counters.refused_by_topic, 3);
+    for (int i = 0; i < 4; i++) free(all[i].records);
+    set_readonly(false);
+    ended = 0;
+    send_small(&later[0]);
+    send_large(&later[1]);
+    finish(later, 2, 0);
+    CHECK(!core_owned(k, NS_HERE)->judged);
+    close_core();
+}
+
 /* The time that a commit takes shows between the requests of a pass, not at its end alone. */
 static void test_batches_of_medium_size_are_committed_on_the_way(void) {
     static heard all[8];
@@ -201,6 +234,7 @@ int main(void) {
     RUN(test_a_partition_that_goes_ends_all_that_wait_there);
     RUN(test_an_end_between_the_parts_leaves_nothing_behind);
     RUN(test_without_room_on_the_disk_all_of_them_are_refused);
+    RUN(test_what_has_begun_when_a_partition_becomes_read_only_is_finished);
     RUN(test_batches_of_medium_size_are_committed_on_the_way);
     return check_report();
 }

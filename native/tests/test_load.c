@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../load/load.h"
+#include "../load/dialect.h"
 #include "../load/wire.h"
 
 enum { SENDS_SLOT = SLOTS_FIXED, POLLS_SLOT, SLOTS_COUNT, PAYLOAD_BYTES = 300, GARBAGE_RUNS = 300 };
@@ -91,7 +91,7 @@ static bool run_one(actor_plan plan, peer *p, uint64_t *messages, load_run *run)
     if (pthread_create(&thread, NULL, serve, p) != 0) abort();
     *run = (load_run){.slots = slots, .payload = payload};
     actor a;
-    bool done = actor_open(&a, &plan, run, 7) && load_run_actors(run, &a, 1);
+    bool done = actor_open(&a, &plan, NULL, run, 7) && load_run_actors(run, &a, 1);
     *messages = 0;
     for (size_t i = 0; i < a.records.count; i++) *messages += a.records.items[i].messages;
     actor_close(&a);
@@ -116,6 +116,7 @@ static actor_plan sender(uint64_t depth, uint64_t batch_min, uint64_t payload_mi
                         .batch_max = 10,
                         .payload_min = payload_min,
                         .payload_max = PAYLOAD_BYTES,
+                        .partitions = 1,
                         .sends_slot = SENDS_SLOT,
                         .polls_slot = POLLS_SLOT,
                         .depth = depth,
@@ -171,6 +172,7 @@ static void test_garbage_ends_a_run_and_nothing_else(void) {
         actor_plan plan = sender(1, 1, 0);
         plan.sends = seed % 2;
         plan.polls = 1 - seed % 2;
+        plan.dialect = seed / 2 % DIALECTS;
         set_slots(plan.sends ? 3 : 0, 3);
         bool done = run_one(plan, &p, &messages, &run);
         CHECK(done || run.fault[0] != 0);

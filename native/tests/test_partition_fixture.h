@@ -114,6 +114,8 @@ static inline uint64_t make_records(uint8_t *out, uint32_t count, uint32_t minim
 
 /* ---- recovery ---- */
 
+static const uint8_t no_boot[PRODUCERS_BOOT_BYTES] __attribute__((unused));
+
 typedef struct recovered {
     segment_info segments[20000];
     size_t count;

@@ -32,7 +32,7 @@ static void flip(uint64_t start, off_t position) {
 /* Opens what a recovery finds and compares all of it with the model. */
 static void check_recovery(const partition_options *options, const model *m) {
     recovered_partition found;
-    CHECK(recover_partition(directory, options->incarnation, &found));
+    CHECK(recover_partition(directory, options->incarnation, no_boot, &found));
     partition *p = partition_open(options, found.segments, found.segments_count);
     CHECK_EQUAL(partition_next_offset(p), m->count);
     poll_cursor cursor;
@@ -84,7 +84,7 @@ static void test_no_record_is_older_than_its_segment(void) {
     partition_release(p); /* killed; the clock goes back before the next start */
     options.disk = &disk_system;
     recovered_partition found;
-    CHECK(recover_partition(directory, 1, &found));
+    CHECK(recover_partition(directory, 1, no_boot, &found));
     CHECK_EQUAL(found.segments_count, 1);
     p = partition_open(&options, found.segments, found.segments_count);
     recover_free(&found);
@@ -193,7 +193,7 @@ static void test_whatever_call_fails_recovery_finds_what_was_acknowledged(void) 
             injected = faulty.injected > 0;
             options.disk = &disk_system;
             recovered_partition found;
-            bool usual = m.count > 0 && recover_partition(directory, 1, &found);
+            bool usual = m.count > 0 && recover_partition(directory, 1, no_boot, &found);
             if (usual) {
                 recover_free(&found);
                 check_recovery(&options, &m);

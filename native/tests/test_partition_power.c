@@ -267,7 +267,7 @@ static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64
     partition_release(p);
     cut_power();
     recovered_partition found;
-    bool usual = recover_partition(directory, options.incarnation, &found);
+    bool usual = recover_partition(directory, options.incarnation, no_boot, &found);
     if (usual) {
         const segment_info *last = &found.segments[found.segments_count - 1];
         CHECK(last->start_offset + last->count >= synced);

@@ -121,7 +121,7 @@ static void test_quiet_partitions_end_with_one_empty_segment(void) {
     CHECK_EQUAL(stats.segments_count, 1);
     partition_close(p);
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     CHECK_EQUAL(found.segments_count, 1);
     CHECK_EQUAL(found.log_start, 20);
     recover_free(&found);
@@ -254,7 +254,7 @@ static void test_segments_before_an_index_that_cannot_be_read_expire(void) {
     sync_all(p);
     partition_release(p); /* a kill */
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     p = partition_open(&options, found.segments, found.segments_count);
     recover_free(&found);
     CHECK(p->segments.count > 2 && p->segments.items[1].count > 3);
@@ -287,7 +287,7 @@ static void test_a_restart_knows_the_log_start(void) {
     CHECK_EQUAL(partition_first_offset(p), 5);
     partition_release(p); /* without closing it: a kill */
     recovered_partition found;
-    CHECK(recover_partition(options.directory, 1, &found));
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
     CHECK_EQUAL(found.log_start, 5);
     options.limits = NULL;
     options.log_start = found.log_start;
@@ -298,6 +298,39 @@ static void test_a_restart_knows_the_log_start(void) {
     append(p, &m, 1, 200, wall_now);
     check_start(p, &m, 5);
     end(p, &m);
+}
+
+static bool has_log(const partition *p, uint64_t start) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%020" PRIu64 ".log", p->directory, start);
+    return access(path, F_OK) == 0;
+}
+
+/* Messages are not served a moment longer; the files from the segment of the offset on stay until the lease ends. */
+static void test_a_lease_keeps_files_and_serves_nothing(void) {
+    partition_options options = options_of(1000);
+    partition_limits limits = {.expiry_us = 10 * SECOND};
+    static model m;
+    model_init(&m, 1000);
+    partition *p = opened(&options, &limits);
+    for (int i = 0; i < 12; i++) append(p, &m, 1, 300, wall_now += SECOND);
+    uint64_t second = p->segments.items[1].start_offset;
+    partition_lease(p, second);
+    wall_now += 60 * SECOND;
+    for (int i = 0; i < 8; i++) clean(p);
+    partition_cleaned done;
+    CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+    CHECK(done.pending && done.leased_bytes > 0);
+    CHECK_EQUAL(partition_messages(p), 0);
+    CHECK(!has_log(p, 0) && has_log(p, second));
+    partition_lease(p, UINT64_MAX);
+    clean(p);
+    CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+    CHECK(!done.pending && done.leased_bytes == 0 && !has_log(p, second));
+    CHECK_EQUAL(p->segments.count, 1);
+    partition_close(p);
+    partition_release(p);
+    model_free(&m);
 }
 
 static void test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide(void) {
@@ -356,6 +389,7 @@ int main(void) {
     RUN(test_offsets_that_nobody_can_read_push_no_message_out);
     RUN(test_segments_before_an_index_that_cannot_be_read_expire);
     RUN(test_a_restart_knows_the_log_start);
+    RUN(test_a_lease_keeps_files_and_serves_nothing);
     RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
     RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);
     test_root_remove();

@@ -124,7 +124,7 @@ static void stale(uint64_t i) {
 
 static void sync_all(void) { /* the second one says that the first has succeeded */
     for (unsigned i = 0; i < 2; i++) {
-        producers_cover(&known, end);
+        producers_cover(&known, end, true);
         producers_covered(&known);
     }
 }
@@ -162,7 +162,7 @@ static void cut_power(void) {
     for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
     target = end;
     if (forget_slots) known.counted = 0;
-    producers_cover(&known, end);
+    producers_cover(&known, end, true);
     for (uint64_t i = next_random() % 60; i > 0; i--) send(next_random() % PRODUCERS);
     size_t length = read_file(after);
     calm = false;
@@ -351,6 +351,34 @@ static void test_a_log_that_ends_inside_a_batch_is_known_and_never_believed(void
     producers_free(&known);
 }
 
+static bool is_known_to_metadata(void *context, uint64_t producer) { return context == NULL && producer != 9; }
+
+static void test_one_more_than_there_is_room_for_is_refused_and_counts_nothing(void) {
+    produced made;
+    begin();
+    producer_batch last = {.producer = PRODUCERS_OF_PARTITION_MAX + 1, .begun = record + 1};
+    CHECK_EQUAL(known.count, 0);
+    for (uint64_t id = 1; known.count < PRODUCERS_OF_PARTITION_MAX; id++) {
+        producer_batch b = {.producer = id, .begun = record + 1};
+        CHECK_EQUAL(producers_judge(&known, &b, &made), 0);
+        CHECK_EQUAL(made.kind, PRODUCED_STORED);
+    }
+    for (unsigned i = 0; i < 3; i++) CHECK_EQUAL(producers_judge(&known, &last, &made), STATUS_FEATURE_UNAVAILABLE);
+    CHECK_EQUAL(known.count, PRODUCERS_OF_PARTITION_MAX);
+    producers_sweep(&known, is_known_to_metadata, NULL);
+    CHECK_EQUAL(producers_judge(&known, &last, &made), 0); /* the same batch */
+    CHECK_EQUAL(made.kind, PRODUCED_STORED);
+    CHECK_EQUAL(producers_write(&known, &last, end, 1), 0);
+    producers_stored(&known, &last, end, 1);
+    memory.used = PRODUCERS_OF_WORKER_MAX; /* the room of the worker */
+    producers_sweep(&known, is_known_to_metadata, NULL);
+    producer_batch another = {.producer = 9, .begun = record + 1};
+    CHECK_EQUAL(producers_judge(&known, &another, &made), STATUS_FEATURE_UNAVAILABLE);
+    memory.used = known.count;
+    producers_free(&known);
+    CHECK_EQUAL(memory.used, 0);
+}
+
 int main(void) {
     if (mkdtemp(directory) == NULL) return 1;
     files.budget = (descriptor_budget){.segment_pairs = 4, .offset_files = 4};
@@ -360,6 +388,7 @@ int main(void) {
     RUN(test_after_a_power_loss_it_knows_the_log_that_is_there_or_nothing);
     RUN(test_the_list_finds_planted_faults);
     RUN(test_a_damaged_file_is_forgotten_not_believed);
+    RUN(test_one_more_than_there_is_room_for_is_refused_and_counts_nothing);
     RUN(test_a_log_that_ends_inside_a_batch_is_known_and_never_believed);
     for (unsigned i = 0; i < PRODUCERS; i++) free(models[i].stored);
     lose_the_file();

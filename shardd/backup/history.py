@@ -2,6 +2,10 @@
 the server went on with which the backup was taken from, at the same offsets. Every partition gets a new incarnation,
 which tells everybody who remembers one: checkpoints of Spark, archives, transactions of tables.
 
+The epochs of idempotent producers jump, too: those that began after the backup, and what was sent in the others since,
+are not known here, and none of them may be taken for one of the same number
+(docs/adr/0088-a-restore-ends-all-epochs.md).
+
 The index of the metadata jumps to a number that neither that server nor another restore comes to; its lower 32 bits
 stay, as the files of stored offsets of groups are named after those of their group.
 """
@@ -17,11 +21,14 @@ from msgspec.structs import replace
 
 from shardd.backup.format import BackupError
 from shardd.metadata.log_file import CUT_HEADER, MAGIC, VERSION_CUT
+from shardd.metadata.producers import EPOCHS_MAX
 from shardd.metadata.snapshot import encode_snapshot
-from shardd.metadata.state import Partition, State, Stream, Topic
+from shardd.metadata.state import Partition, Producer, State, Stream, Topic, User
 
 _LOW_BITS: Final = 32
 _HIGH_MAX: Final = 2**31 - 1
+_EPOCHS_LEAST: Final = 1 << 16  # that began after the backup, at most
+_EPOCHS_SPAN: Final = 1 << 20
 _SHARE: Final = 16  # of the numbers that are left, a restore takes one of the next sixteenth
 
 
@@ -34,7 +41,18 @@ def new_history(state: State) -> State:
     index = (high + 1 + secrets.randbelow(span)) << _LOW_BITS | low
     digest = hashlib.sha256(b"shardd-restore" + state.digest + index.to_bytes(8, "little")).digest()
     streams = {number: _stream(stream, index) for number, stream in state.streams.items()}
-    return replace(state, index=index, digest=digest, streams=Map(streams))
+    users = {number: _user(user, index) for number, user in state.users.items()}
+    return replace(state, index=index, digest=digest, streams=Map(streams), users=Map(users))
+
+
+def _user(user: User, index: int) -> User:
+    return replace(user, producers=Map({number: _producer(each, index) for number, each in user.producers.items()}))
+
+
+def _producer(producer: Producer, index: int) -> Producer:
+    """In an epoch that nobody has been told of."""
+    jump = _EPOCHS_LEAST + secrets.randbelow(_EPOCHS_SPAN)
+    return replace(producer, epoch=min(producer.epoch + jump, EPOCHS_MAX - 1), begun=index)
 
 
 def _stream(stream: Stream, index: int) -> Stream:

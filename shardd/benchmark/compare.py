@@ -13,7 +13,7 @@ REPORT_BYTES_MAX: Final = 1 << 30
 _PARTS: Final = 10
 _ERRORS: Final = 2.0
 """Standard errors that a difference has to exceed."""
-_LATENCIES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
+LATENCIES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
 _ALIKE: Final = (
     *("benchmark_kind", "transport", "messages_per_batch", "message_size", "message_batches", "producers"),
     *("consumers", "streams", "partitions", "consumer_groups", "rate_limit"),
@@ -50,11 +50,17 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
         one, two = first["hardware"].get(name), second["hardware"].get(name)
         if one != two:
             found.append(f"{name.replace('_', ' ')}: {one} and {two}")
-    for name in ("loop", "depth"):
-        one, two = (report.get("shardd", {}).get(name) for report in (first, second))
+    for name in ("loop", "depth", "tls", "partitioning", "pinning", "profile", "configuration", "durability"):
+        one, two = (_own(report).get(name) for report in (first, second))
         if one is not None and two is not None and one != two:
             found.append(f"{name}: {one} and {two}")
     return found
+
+
+def _own(report: dict[str, Any]) -> dict[str, Any]:
+    """What only this tool writes, with what the server said of its durability; {}: a report of iggy-bench."""
+    own = dict(report.get("shardd") or {})
+    return own | {"durability": (own.get("server") or {}).get("durability")}
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
@@ -104,8 +110,12 @@ def _rows(report: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float | 
         found[kind, "MB/s"] = (float(summary["total_throughput_megabytes_per_second"]), speed)
         found[kind, "messages/s"] = (float(summary["total_throughput_messages_per_second"]), speed)
         found[kind, "avg ms"] = (float(summary["average_latency_ms"]), delay)
-        for name, shown in _LATENCIES.items():
+        for name, shown in LATENCIES.items():
             found[kind, f"{shown} ms"] = (float(summary[f"average_{name}_latency_ms"]), delay)
+    for name, key in (("CPU us/message", "cpu_us_per_message"), ("memory bytes", "memory_bytes")):
+        value = (_own(report).get("server") or {}).get(key)
+        if value:
+            found["server", name] = (float(value), None)
     return found
 
 

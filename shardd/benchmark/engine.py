@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import string
 import struct
 import time
@@ -15,18 +14,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
 from typing import Any, Final, TypeAlias
 
 from shardd.benchmark import _load
-from shardd.benchmark.options import BenchError, Options
-from shardd.benchmark.plan import SLOT_READY, SLOT_START_NS, SLOT_STOP, Actor, Plan
-from shardd.benchmark.prepare import TOPIC, Places, stream_name
-from shardd.client import commands
-from shardd.client.transport import connect
+from shardd.benchmark.options import BenchError, Options, Progress, Watch
+from shardd.benchmark.plan import (
+    SLOT_BYTES,
+    SLOT_MESSAGES,
+    SLOT_READY,
+    SLOT_START_NS,
+    SLOT_STOP,
+    SLOT_WORST_NS,
+    SLOTS_FIXED,
+    Actor,
+    Plan,
+)
+from shardd.benchmark.servers.base import Places, Server
+from shardd.benchmark.servers.connection import Connection
+from shardd.client.errors import ClientError
 
-_CONNECT_TIMEOUT_S: Final = 10.0
+LOOK_INTERVAL_S: Final = 0.25
 _READY_TIMEOUT_S: Final = 60.0
-_HEAD: Final = struct.Struct("<II")
 
 Process: TypeAlias = tuple[Any, Pipe]
 
@@ -50,7 +59,7 @@ class Done:
     shares: list[Share]
 
 
-def run(plan: Plan, places: Places) -> Done:
+def run(plan: Plan, server: Server, places: Places, watch: Watch | None = None) -> Done:
     """Connects, runs, and collects. BenchError; KeyboardInterrupt ends all processes first."""
     count = plan.options.processes_used()
     slots = mmap.mmap(-1, max(mmap.PAGESIZE, 8 * len(plan.slots())))
@@ -60,9 +69,11 @@ def run(plan: Plan, places: Places) -> Done:
     processes: list[Process] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # an interrupt is lost inside of fork()
     try:
-        processes += [_start(plan, places, actors, slots) for actors in dealt]
+        processes += [_start(plan, server, places, actors, slots) for actors in dealt]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _begin(view, processes)
+        if watch is not None:
+            _look_on(plan, view, processes, watch)
         answers = [_answer(pipe) for _, pipe in processes]
     finally:
         view[SLOT_STOP] = 1
@@ -79,10 +90,10 @@ def run(plan: Plan, places: Places) -> Done:
     return Done(records, shares)
 
 
-def _start(plan: Plan, places: Places, actors: list[Actor], slots: mmap.mmap) -> Process:
+def _start(plan: Plan, server: Server, places: Places, actors: list[Actor], slots: mmap.mmap) -> Process:
     fork = multiprocessing.get_context("fork")  # the slots are shared
     mine, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=_child, args=(plan, places, actors, slots, theirs, os.getpid()), daemon=True)
+    process = fork.Process(target=_child, args=(plan, server, places, actors, slots, theirs, os.getpid()), daemon=True)
     process.start()
     theirs.close()
     return process, mine
@@ -100,6 +111,17 @@ def _begin(view: memoryview, processes: list[Process]) -> None:
     view[SLOT_START_NS] = time.monotonic_ns()
 
 
+def _look_on(plan: Plan, view: memoryview, processes: list[Process], watch: Watch) -> None:
+    """Until somebody answers."""
+    begun, whole = time.monotonic() + plan.options.warmup_us / 1e6, sum(plan.budgets)
+    while not wait([pipe for _, pipe in processes], LOOK_INTERVAL_S):
+        left = sum(max(0, view[SLOTS_FIXED + at]) for at in range(len(plan.budgets)))
+        worst_ms, view[SLOT_WORST_NS] = view[SLOT_WORST_NS] / 1e6, 0
+        seconds = max(0.0, time.monotonic() - begun)
+        watch(Progress(seconds, view[SLOT_MESSAGES], view[SLOT_BYTES], worst_ms, 1 - left / whole if whole else 0.0))
+    watch(None)
+
+
 def _answer(pipe: Pipe) -> Share | str:
     try:
         answer: Share | str = pipe.recv()
@@ -108,10 +130,14 @@ def _answer(pipe: Pipe) -> Share | str:
     return answer
 
 
-def _child(plan: Plan, places: Places, actors: list[Actor], slots: mmap.mmap, pipe: Pipe, parent: int) -> None:
+def _child(
+    plan: Plan, server: Server, places: Places, actors: list[Actor], slots: mmap.mmap, pipe: Pipe, parent: int
+) -> None:
     # interrupts stay blocked: the parent ends this by its slot
     try:
-        with _connections(plan.options, actors) as sockets:
+        if plan.options.client_cpus:
+            os.sched_setaffinity(0, plan.options.cpus_of(plan.options.client_cpus))
+        with _connections(plan.options, server, actors) as sockets:
             packed = b"".join(
                 plan.packed(
                     actor,
@@ -119,13 +145,16 @@ def _child(plan: Plan, places: Places, actors: list[Actor], slots: mmap.mmap, pi
                     places.streams[actor.stream],
                     places.topics[actor.stream],
                     places.groups.get(actor.group, 0),
+                    server.dialect_of(plan.options),
+                    getattr(each, "session", (0, 0, 0)),
                 )
                 for actor, each in zip(actors, sockets, strict=True)
             )
             payload = _payload(plan.options.message_size.most)
-            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent)
+            channels = [getattr(each, "capsule", None) for each in sockets]
+            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent, channels)
             pipe.send(Share(*found))
-    except (BenchError, OSError, RuntimeError) as error:
+    except (BenchError, ClientError, OSError, RuntimeError) as error:
         memoryview(slots).cast("q")[SLOT_STOP] = 1
         pipe.send(str(error))
 
@@ -136,39 +165,14 @@ def _payload(size_bytes: int) -> bytes:
 
 
 @contextmanager
-def _connections(options: Options, actors: list[Actor]) -> Iterator[list[socket.socket]]:
-    """Logged in, and members of their groups."""
-    settings, sockets = options.settings(), []
+def _connections(options: Options, server: Server, actors: list[Actor]) -> Iterator[list[Connection]]:
+    """Ready for the first request."""
+    sockets: list[Connection] = []
     try:
         for actor in actors:
-            each = connect(settings, _CONNECT_TIMEOUT_S)
-            sockets.append(each)
-            if not options.unix_path:
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, options.nodelay)
-            _ask(each, commands.login(options.username, options.password), "the login")
-            if actor.group:
-                join = commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}")
-                _ask(each, join, "a consumer group")
-            each.setblocking(False)
+            sockets.append(server.open(options, actor))
+            sockets[-1].setblocking(False)
         yield sockets
     finally:
         for each in sockets:
             each.close()
-
-
-def _ask(connection: socket.socket, command: commands.Command[Any], what: str) -> None:
-    connection.sendall(_HEAD.pack(len(command.payload) + 4, command.code) + command.payload)
-    status, length = _HEAD.unpack(_exactly(connection, _HEAD.size))
-    _exactly(connection, length)
-    if status != 0:
-        raise BenchError(f"{what} was refused (status {status})")
-
-
-def _exactly(connection: socket.socket, length: int) -> bytes:
-    taken = b""
-    while len(taken) < length:
-        piece = connection.recv(min(length - len(taken), 1 << 16))
-        if not piece:
-            raise BenchError("the server closed a connection")
-        taken += piece
-    return taken

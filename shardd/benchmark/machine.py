@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,24 +34,6 @@ def hardware(identifier: str | None) -> dict[str, object]:
         "os_name": platform.system(),
         "os_version": platform.release(),
     }
-
-
-@dataclass(frozen=True)
-class Usage:
-    """CPU time of a server on this machine, all its processes; None when it is elsewhere."""
-
-    cpu_s: float | None
-
-
-def server_usage(process_id: int, *, local: bool) -> Usage:
-    if not local:
-        return Usage(None)
-    try:
-        parent = psutil.Process(process_id)
-        times = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
-    except psutil.Error:
-        return Usage(None)
-    return Usage(sum(each.user + each.system for each in times))
 
 
 def client_figures(shares: Sequence[Share]) -> dict[str, object]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from shardd.benchmark.kinds import Kind
 from shardd.client.settings import Settings
+from shardd.config.schema import ACK_LEVELS
 from shardd.config.units import parse_duration_us, parse_size_bytes
 
 BATCH_MAX: Final = 1_000_000
 ACTORS_MAX: Final = 10_000
 DEPTH_MAX: Final = 1024
+ROUNDS: Final = 5
+ROUNDS_MAX: Final = 1000
+PARTITIONINGS: Final = ("partition", "balanced", "key", "random")
+"""By the numbers of native/load/frames.h."""
+DIALECTS: Final = ("0.8", "0.9")
+DURABILITIES: Final = ACK_LEVELS
 MEMORY_BYTES_MAX: Final = 2 << 30
 """Of all requests that actors hold ready."""
 
@@ -69,6 +78,21 @@ def parse_us(text: str, what: str) -> int:
         raise BenchError(f"{what}: {error}") from None
 
 
+class Progress(NamedTuple):
+    """Of all actors since the measurement began; `worst_ms`: the longest latency since the last look. `share`: of what
+    is to be done, 0 to 1."""
+
+    seconds: float
+    messages: int
+    bytes: int
+    worst_ms: float
+    share: float
+
+
+Watch: TypeAlias = Callable[[Progress | None], None]
+"""Is told now and then while a load runs, and None at its end."""
+
+
 @dataclass(frozen=True)
 class Output:
     """`directory` None: nothing is written."""
@@ -80,6 +104,17 @@ class Output:
     gitref: str | None = None
     gitref_date: str | None = None
     open_charts: bool = False
+    watch: Watch | None = None
+
+
+class Tls(NamedTuple):
+    """As iggy-bench has it: nothing is verified unless it is asked for."""
+
+    domain: str = "localhost"
+    ca_file: str = ""
+    verify: bool = False
+    certificate_file: str = ""
+    key_file: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,13 +150,28 @@ class Options:
     unix_path: str = ""
     server_address: str = "127.0.0.1:8090"
     command: str = ""
+    tls: Tls | None = None
+    websocket: bool = False
+    partitioning: str = ""
+    hot_percent: int = 0
+    profile: str = ""
+    disturbance: str = ""
+    dialect: str = "0.8"
+    own: bool = False
+    durability: str = "written"
+    directory: str = ""
+    server_cpus: str = ""
+    client_cpus: str = ""
+    server_settings: tuple[str, ...] = ()
 
     @property
     def transport(self) -> str:
-        return "unix" if self.unix_path else "tcp"
+        return "unix" if self.unix_path else "websocket" if self.websocket else "tcp"
 
     @property
     def address(self) -> str:
+        if self.own:
+            return "127.0.0.1"
         return f"unix:{self.unix_path}" if self.unix_path else self.server_address
 
     @property
@@ -138,8 +188,23 @@ class Options:
             raise BenchError(f"--server-address is host:port, not {self.server_address!r}")
         return Settings(host.strip("[]"), int(port), **who)  # type: ignore[arg-type]
 
+    @staticmethod
+    def cpus_of(text: str) -> list[int]:
+        """Of a list like 0,2-3. BenchError."""
+        found: set[int] = set()
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                raise BenchError(f"CPUs are a list like 0,2-3, not {text!r}")
+            found |= set(range(int(first), int(last if dash else first) + 1))
+        missing = found - set(range(os.cpu_count() or 1))
+        if missing or not found:
+            raise BenchError(f"this machine has no CPU {min(missing, default=0)}")
+        return sorted(found)
+
     def processes_used(self) -> int:
-        wanted = self.processes or len(os.sched_getaffinity(0))
+        cpus = len(self.cpus_of(self.client_cpus)) if self.client_cpus else len(os.sched_getaffinity(0))
+        wanted = self.processes or cpus
         return max(1, min(wanted, self.actors))
 
 
@@ -169,6 +234,19 @@ def check(options: Options) -> None:
 
 
 def _check_own(options: Options) -> None:
+    for cpus in filter(None, (options.client_cpus, options.server_cpus)):
+        options.cpus_of(cpus)
+    for pair in options.server_settings:
+        if not re.fullmatch(r"(SHARDD|IGGY)_[A-Z0-9_]+=.*", pair):
+            raise BenchError(f"--set is SHARDD_NAME=VALUE, not {pair!r}")
+    if options.dialect not in DIALECTS:
+        raise BenchError(f"--dialect is {', '.join(DIALECTS)}, not {options.dialect!r}")
+    if options.dialect == "0.9" and options.kind.groups is not None and options.kind.polls:
+        raise BenchError("members of groups ask for their partitions in 0.9: groups are measured with --dialect 0.8")
+    if options.partitioning and options.partitioning not in PARTITIONINGS:
+        raise BenchError(f"--partitioning is {', '.join(PARTITIONINGS)}, not {options.partitioning!r}")
+    if options.hot_percent and options.partitioning != "random":
+        raise BenchError("--hot-percent goes with --partitioning random")
     if options.open_loop and options.rate_limit_bytes is None:
         raise BenchError("--open-loop needs --rate-limit: it says when a request is due")
     if options.open_loop and not options.kind.sends:

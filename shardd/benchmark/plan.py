@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shardd.benchmark.kinds import BOTH, CONSUMER, PRODUCER
-from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.options import PARTITIONINGS, BenchError, Options
 
 RECORDS_MAX: Final = 5_000_000
 """Measured requests of a run: each is kept."""
-SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOTS_FIXED = range(5)
-_PLAN: Final = struct.Struct("<21Q")
+SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOT_MESSAGES, SLOT_BYTES, SLOT_WORST_NS, SLOTS_FIXED = range(8)
+_PLAN: Final = struct.Struct("<28Q")
 
 
 @dataclass
 class Actor:
-    """`number` counts from 1 in each role. `stream` and `group` count from 1 too; group 0: none."""
+    """`number` counts from 1 in each role. `stream` and `group` count from 1 too; group 0: none. `index`: among all."""
 
     role: str
     number: int
@@ -25,6 +25,7 @@ class Actor:
     group: int = 0
     send_slot: int = 0
     poll_slot: int = 0
+    index: int = 0
 
 
 @dataclass
@@ -57,18 +58,30 @@ class Plan:
         """Of one actor. Budgets in batches are within the bound already."""
         return RECORDS_MAX if self.options.total_data_bytes is None else RECORDS_MAX // len(self.actors)
 
-    def packed(self, actor: Actor, fd: int, stream: int, topic: int, group: int) -> bytes:
+    def packed(
+        self,
+        actor: Actor,
+        fd: int,
+        stream: int,
+        topic: int,
+        group: int,
+        dialect: int = 0,
+        session: tuple[int, int, int] = (0, 0, 0),
+    ) -> bytes:
         """`stream`, `topic` and `group` are ids of the server."""
         options = self.options
         sends, polls = self.sends(actor), self.polls(actor)
         rate = 0 if options.rate_limit_bytes is None else max(1, options.rate_limit_bytes // len(self.actors))
         grouped = actor.group > 0
-        fields = [fd, sends, polls, stream, topic, options.partitions > 1, group + 1 if grouped else 0]
+        chosen = options.partitioning or ("balanced" if options.partitions > 1 else "partition")
+        fields = [fd, sends, polls, stream, topic, PARTITIONINGS.index(chosen), options.partitions]
+        fields += [options.hot_percent, group + 1 if grouped else 0]
         fields += [*options.batch, *options.message_size]
         fields += [actor.send_slot, actor.poll_slot, options.total_data_bytes is not None]
         fields += [rate, 0 if actor.role == BOTH else int(rate * options.read_amplification)]
         fields += [options.kind.sends, sends and polls and not grouped]
         fields += [1 if polls else options.depth, options.open_loop and sends, self._records_max()]
+        fields += [dialect, actor.index, *session]
         return _PLAN.pack(*map(int, fields))
 
 
@@ -87,7 +100,8 @@ def make_plan(options: Options) -> Plan:
 
 
 def _actors(options: Options) -> list[Actor]:
-    kind, found = options.kind, []
+    kind = options.kind
+    found: list[Actor] = []
     for role in kind.actors:
         both = max(options.producers, options.consumers) if kind.groups is not None else options.producers
         count = {PRODUCER: options.producers, CONSUMER: options.consumers, BOTH: both}[role]
@@ -96,7 +110,7 @@ def _actors(options: Options) -> list[Actor]:
             if role != PRODUCER and kind.groups is not None:
                 group = 1 + (number - 1) % options.groups
                 stream = 1 + (group - 1) % options.streams
-            found.append(Actor(role, number, stream, group))
+            found.append(Actor(role, number, stream, group, index=len(found)))
     return found
 
 

@@ -9,28 +9,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from shardd import __version__
+from shardd.benchmark.hdr import encoded
 from shardd.benchmark.metrics import PERCENTILES, ActorFigures, Distribution, GroupFigures, Series, percentile
 from shardd.benchmark.options import Options, Output
 from shardd.client.values import Stats
 from shardd.config.units import format_size
 
 _CURVE = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0)
-_DISPLAYED = {"tcp": "TCP", "unix": "Unix"}
+_DISPLAYED = {"tcp": "TCP", "unix": "Unix", "websocket": "WebSocket"}
+
+
+class Told(NamedTuple):
+    """What a server says of itself."""
+
+    name: str
+    version: str
+    durability: str
 
 
 @dataclass(frozen=True)
 class Findings:
-    """`client`: of `machine.client_figures`. `server_cpu_s` None: not known."""
+    """`client`: of `machine.client_figures`. `stats`, `server_cpu_s`, `server_memory_bytes` None: not known."""
 
     actors: Sequence[ActorFigures]
     groups: Sequence[GroupFigures]
-    stats: Stats
+    stats: Stats | None
     hardware: dict[str, object]
     client: dict[str, object]
     server_cpu_s: float | None
     seconds: float
+    server_memory_bytes: int | None
+    told: Told
+    disturbances: int = 0
 
 
 def report_of(options: Options, output: Output, found: Findings, now: datetime) -> dict[str, Any]:
@@ -38,7 +51,7 @@ def report_of(options: Options, output: Output, found: Findings, now: datetime) 
     return {
         "uuid": str(uuid.uuid4()),
         "timestamp": stamp,
-        "server_stats": _stats(found.stats),
+        "server_stats": _stats(found.stats, found.told),
         "hardware": found.hardware,
         "params": _params(options, output, found, stamp),
         "group_metrics": [_group(group) for group in found.groups],
@@ -57,7 +70,9 @@ def _semver(version: str) -> int | None:
     return major * 1_000_000 + minor * 1_000 + patch
 
 
-def _stats(stats: Stats) -> dict[str, Any]:
+def _stats(stats: Stats | None, told: Told) -> dict[str, Any]:
+    if stats is None:
+        return {"iggy_server_version": told.version}
     return {
         "process_id": stats.process_id,
         "cpu_usage": round(stats.cpu_percent, 3),
@@ -105,7 +120,7 @@ def _params(options: Options, output: Output, found: Findings, stamp: str) -> di
         "server_address": options.address,
         "remark": output.remark,
         "extra_info": output.extra_info,
-        "gitref": output.gitref or found.stats.protocol_version,
+        "gitref": output.gitref or found.told.version,
         "gitref_date": output.gitref_date or stamp,
         "messages_per_batch": options.batch.report,
         "message_batches": sum(each.batches for each in found.actors),
@@ -204,18 +219,34 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
     server: dict[str, Any] = {"cpu_seconds": None if found.server_cpu_s is None else round(found.server_cpu_s, 3)}
     if found.server_cpu_s is not None and messages:
         server["cpu_us_per_message"] = round(found.server_cpu_s * 1e6 / messages, 4)
+        server["cpu_ns_per_byte"] = round(found.server_cpu_s * 1e9 / user_bytes, 4) if user_bytes else 0.0
+    server |= {**found.told._asdict(), "memory_bytes": found.server_memory_bytes}
+    client = dict(found.client)
+    if messages:
+        client["cpu_us_per_message"] = round(float(str(client["cpu_seconds"])) * 1e6 / messages, 4)
     latencies = sorted(value for each in found.actors for value in each.latencies_ms)
+    hdr = encoded(latencies)
     services = sorted(value for each in found.actors for value in each.service_ms)
     return {
         "loop": "open" if options.open_loop else "closed",
         "depth": options.depth,
+        "dialect": options.dialect,
+        "tls": options.tls is not None,
+        "partitioning": options.partitioning or ("balanced" if options.partitions > 1 else "partition"),
+        "tool": __version__,
+        "memory": f"{found.hardware['total_memory_mb']} MiB",
+        "configuration": list(options.server_settings),
+        "pinning": {"client": options.client_cpus or "none", "server": options.server_cpus or "its own"},
         "seconds": round(found.seconds, 3),
         "megabytes_per_second": round(user_bytes / 1e6 / found.seconds, 3) if found.seconds else 0.0,
         "messages_per_second": round(messages / found.seconds, 3) if found.seconds else 0.0,
         "latency_ms_by_percentile": curve_of(latencies),
         "service_ms_by_percentile": curve_of(services),
-        "client": found.client,
+        "client": client,
         "server": server,
+        **({"hdr_histogram": hdr} if hdr else {}),
+        **({"profile": options.profile} if options.profile else {}),
+        **({"beside": {"what": options.disturbance, "times": found.disturbances}} if options.disturbance else {}),
     }
 
 

@@ -7,17 +7,30 @@ from typing import Any, Final
 _COLUMNS: Final = ("", "MB/s", "messages/s", "avg", "p50", "p95", "p99", "p99.9 ms")
 
 
-def lines_of(report: dict[str, Any]) -> list[str]:
-    params, own = report["params"], report["shardd"]
-    hardware = report["hardware"]
-    lines = [
-        params["pretty_name"],
-        f"{hardware['cpu_name']}, {hardware['cpu_cores']} CPUs, {hardware['os_name']} {hardware['os_version']}; "
-        f"server {report['server_stats']['iggy_server_version']} at {params['server_address']}; "
-        f"{own['loop']} loop, depth {own['depth']}"
-        + (f", limited to {params['rate_limit']}" if params["rate_limit"] else ""),
-        "",
+def facts_of(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the figures depend on: name, value."""
+    params, hardware = report["params"], report["hardware"]
+    own = report.get("shardd") or {}
+    server, pinning = own.get("server") or {}, own.get("pinning") or {}
+    loop = f"{own.get('loop', 'closed')} loop, depth {own.get('depth', 1)}"
+    way = f" over {params.get('transport', 'tcp')}{' with TLS' if own.get('tls') else ''}"
+    limit = f", limited to {params['rate_limit']}" if params["rate_limit"] else ""
+    return [
+        ("machine", f"{hardware['cpu_name']}, {hardware['cpu_cores']} CPUs, {own.get('memory', '')}".rstrip(", ")),
+        ("kernel", f"{hardware['os_name']} {hardware['os_version']}"),
+        ("pinning", f"client {pinning.get('client', 'none')}, server {pinning.get('server', 'its own')}"),
+        ("server", f"{server.get('version') or params['gitref']} at {params['server_address']}{way}"),
+        ("durability", str(server.get("durability") or "")),
+        ("configuration", " ".join(own.get("configuration") or ())),
+        ("load", f"{loop}{limit}; shardd bench {own.get('tool', '')}".rstrip()),
+        ("time", str(report["timestamp"])),
     ]
+
+
+def lines_of(report: dict[str, Any], *, header: bool = True) -> list[str]:
+    params, own = report["params"], report["shardd"]
+    lines = [params["pretty_name"], *[f"{name}: {value}" for name, value in facts_of(report) if value], ""]
+    lines = lines if header else []
     rows = [list(_COLUMNS), *[_row(group["summary"]) for group in report["group_metrics"]]]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
     lines += [
@@ -46,10 +59,16 @@ def _below(own: dict[str, Any]) -> list[str]:
     ]
     lines.append(
         f"Client: {client['processes']} processes, the busiest used {client['busiest_cpu']:.0%} of a CPU"
+        + (f", {client['cpu_us_per_message']:.2f} us a message" if "cpu_us_per_message" in client else "")
         + (f", {client['empty_polls']:,} empty polls." if client["empty_polls"] else ".")
     )
     if server.get("cpu_us_per_message") is not None:
-        lines.append(f"Server: {server['cpu_seconds']:.2f} s of CPU, {server['cpu_us_per_message']:.2f} us a message.")
+        memory = server.get("memory_bytes")
+        lines.append(
+            f"Server: {server['cpu_seconds']:.2f} s of CPU, {server['cpu_us_per_message']:.2f} us a message"
+            + (f", {server['cpu_ns_per_byte']:.3g} ns a byte" if "cpu_ns_per_byte" in server else "")
+            + (f"; {memory / 2**20:,.0f} MiB of memory at the end." if memory else ".")
+        )
     if own["loop"] == "open":
         corrected, service = own["latency_ms_by_percentile"], own["service_ms_by_percentile"]
         lines.append(

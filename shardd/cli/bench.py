@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,14 +12,18 @@ from shardd.benchmark.kinds import CONSUMER, KINDS, PRODUCER, Kind
 from shardd.benchmark.options import (
     ACTORS_MAX,
     BATCH_MAX,
-    DEPTH_MAX,
+    DURABILITIES,
+    ROUNDS,
     BenchError,
-    Options,
     Output,
+    Tls,
     parse_bytes,
     parse_span,
     parse_us,
 )
+from shardd.benchmark.profiles import PROFILES, Profile
+from shardd.cli import bench_words as words
+from shardd.cli.bench_run import run_bench
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
 bench_app = typer.Typer(
@@ -51,44 +52,32 @@ def _refuse(error: BenchError) -> typer.Exit:
 @bench_app.callback()
 def bench(
     context: typer.Context,
-    message_size: Annotated[
-        str, typer.Option("--message-size", "-m", help="Bytes of a payload: a number, or a range like 100..1000.")
-    ] = "1000",
-    messages_per_batch: Annotated[
-        str, typer.Option("--messages-per-batch", "-P", help="A number, or a range.")
-    ] = "1000",
-    message_batches: Annotated[
-        int | None, typer.Option("--message-batches", "-b", min=1, help="Of each actor; 1000 without --total-data.")
-    ] = None,
-    total_data: Annotated[
-        str | None, typer.Option("--total-data", "-T", help="Of all actors together, instead: 10GB.")
-    ] = None,
-    rate_limit: Annotated[
-        str | None, typer.Option("--rate-limit", "-r", help="Payload bytes each second, all actors: 100MB.")
-    ] = None,
-    warmup_time: Annotated[str, typer.Option("--warmup-time", "-w", help="Before the measurement: 5s.")] = "0s",
-    sampling_time: Annotated[str, typer.Option("--sampling-time", "-t", help="Width of a point in series.")] = "10ms",
-    moving_average_window: Annotated[
-        int, typer.Option("--moving-average-window", "-W", min=1, max=100_000, help="Points that throughput averages.")
-    ] = 20,
-    username: Annotated[str, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = "iggy",
-    password: Annotated[
-        str, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
-    ] = "iggy",
-    reuse_streams: Annotated[
-        bool, typer.Option("--reuse-streams", help="Keep bench streams of earlier runs, and write behind them.")
-    ] = False,
-    depth: Annotated[
-        int, typer.Option("--depth", min=1, max=DEPTH_MAX, help="Requests in flight of each producer.")
-    ] = 1,
-    open_loop: Annotated[
-        bool,
-        typer.Option("--open-loop", help="Requests are due by --rate-limit, and latencies begin when they are due."),
-    ] = False,
-    processes: Annotated[
-        int, typer.Option("--processes", min=0, max=1024, help="Of the client; 0: as many as CPUs.")
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of a table.")] = False,
+    message_size: words.MessageSize = "1000",
+    messages_per_batch: words.MessagesPerBatch = "1000",
+    message_batches: words.MessageBatches = None,
+    total_data: words.TotalData = None,
+    rate_limit: words.RateLimit = None,
+    warmup_time: words.WarmupTime = "0s",
+    sampling_time: words.SamplingTime = "10ms",
+    moving_average_window: words.MovingAverageWindow = 20,
+    username: words.Username = "iggy",
+    password: words.Password = "iggy",
+    reuse_streams: words.ReuseStreams = False,
+    depth: words.Depth = 1,
+    open_loop: words.OpenLoop = False,
+    partitioning: words.Partitioning = "",
+    hot_percent: words.HotPercent = 0,
+    dialect: words.Dialect = "0.8",
+    processes: words.Processes = 0,
+    as_json: words.AsJson = False,
+    against: words.Against = None,
+    rounds: words.Rounds = ROUNDS,
+    own_server: words.OwnServer = False,
+    durability: words.Durability = "written",
+    directory: words.Directory = "",
+    server_cpus: words.ServerCpus = "",
+    client_cpus: words.ClientCpus = "",
+    server_settings: words.ServerSettings = None,
 ) -> None:
     """Measure a server under load, as iggy-bench does (docs/bench.md)."""
     if context.invoked_subcommand in ("compare", "examples", "e"):
@@ -96,9 +85,8 @@ def bench(
     try:
         if message_batches is not None and total_data is not None:
             raise BenchError("--message-batches and --total-data exclude each other")
-        sampling_us = parse_us(sampling_time, "--sampling-time")
-        if sampling_us < 100:
-            raise BenchError("--sampling-time is 100us or more")
+        if durability not in DURABILITIES:
+            raise BenchError(f"--durability is {', '.join(DURABILITIES)}, not {durability!r}")
         context.obj = {
             "message_size": parse_span(message_size, 0, MESSAGE_PAYLOAD_BYTES_MAX, "--message-size"),
             "batch": parse_span(messages_per_batch, 1, BATCH_MAX, "--messages-per-batch"),
@@ -107,7 +95,7 @@ def bench(
             "rate_limit_bytes": parse_bytes(rate_limit, "--rate-limit"),
             "rate_limit_text": rate_limit,
             "warmup_us": parse_us(warmup_time, "--warmup-time"),
-            "sampling_us": sampling_us,
+            "sampling_us": _sampling_us(sampling_time),
             "window": moving_average_window,
             "username": username,
             "password": password,
@@ -115,10 +103,35 @@ def bench(
             "depth": depth,
             "open_loop": open_loop,
             "processes": processes,
+            "given": _given(context),
             "as_json": as_json,
+            "against": against or [],
+            "rounds": rounds,
+            "partitioning": partitioning,
+            "hot_percent": hot_percent,
+            "dialect": dialect,
+            "own": own_server,
+            "durability": durability,
+            "directory": directory,
+            "server_cpus": server_cpus,
+            "client_cpus": client_cpus,
+            "server_settings": tuple(server_settings or ()),
         }
     except BenchError as error:
         raise _refuse(error) from error
+
+
+def _sampling_us(text: str) -> int:
+    found = parse_us(text, "--sampling-time")
+    if found < 100:
+        raise BenchError("--sampling-time is 100us or more")
+    return found
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Options that somebody gave, by a word or by a variable."""
+    found = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in found.items() if source is not None and source.name != "DEFAULT"}
 
 
 @bench_app.command("examples")
@@ -185,27 +198,52 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
     )
 
 
-def _family(kind: Kind) -> typer.Typer:
-    """`KIND [OPTIONS] [tcp|unix ...]`; without a transport it is tcp."""
+def _family(kind: Kind, profile: Profile | None = None) -> typer.Typer:
+    """`KIND [OPTIONS] [tcp|websocket|unix ...]`; without a transport it is tcp. A profile is a kind with other
+    defaults."""
     app = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
     def choose(*, context: typer.Context, **values: Any) -> None:
         context.obj = {**context.obj, "kind": kind, **_chosen(kind, values)}
+        if profile is not None:
+            context.obj |= _of_profile(profile, context.obj)
         if context.invoked_subcommand is None:
-            _run(context.obj, Output())
+            run_bench(context.obj, Output())
 
-    parameters = [_parameter(name, default) for name, default in _defaults(kind).items()]
+    defaults = _defaults(kind) | (profile.words if profile is not None else {})
+    parameters = [_parameter(name, default) for name, default in defaults.items()]
     every = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         *parameters,
     ]
-    choose.__doc__ = kind.about
+    choose.__doc__ = kind.about if profile is None else profile.about
     choose.__annotations__ = {each.name: each.annotation for each in every}
     choose.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     app.callback()(choose)
     app.add_typer(_tcp, name="tcp")
+    app.add_typer(_websocket, name="websocket")
+    app.add_typer(_websocket, name="ws", hidden=True)
     app.add_typer(_unix, name="unix")
     return app
+
+
+def _of_profile(profile: Profile, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Its values, but for those that somebody gave."""
+    given = chosen["given"]
+    values = {name: value for name, value in profile.globals_.items() if _GLOBALS.get(name, name) not in given}
+    if "total_data" in given:
+        values.pop("batches", None)
+    settings = (*profile.settings, *chosen["server_settings"])
+    return {**values, "profile": profile.name, "disturbance": profile.disturbance, "server_settings": settings}
+
+
+_GLOBALS: Final = {
+    "batch": "messages_per_batch",
+    "batches": "message_batches",
+    "rate_limit_bytes": "rate_limit",
+    "rate_limit_text": "rate_limit",
+}
+"""Fields of Options whose options have other names."""
 
 
 def _chosen(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +268,12 @@ def _chosen(kind: Kind, values: dict[str, Any]) -> dict[str, Any]:
 # ---- transports, and what is written ----
 
 _tcp = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+_websocket = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 _unix = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+
+
+def _tls(wanted: bool, domain: str, verify: bool, ca_file: str) -> Tls | None:
+    return Tls(domain, ca_file, verify) if wanted else None
 
 
 @_tcp.callback()
@@ -238,22 +281,43 @@ def tcp(
     context: typer.Context,
     server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8090",
     nodelay: Annotated[bool, typer.Option("--nodelay", help="Set TCP_NODELAY.")] = False,
+    tls: words.TlsOption = False,
+    tls_domain: words.TlsDomain = "localhost",
+    tls_validate_certificate: words.TlsVerify = False,
+    tls_ca_file: words.TlsAuthorities = "",
 ) -> None:
     """Over TCP."""
-    context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay}
+    way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
+    context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay, "tls": way}
     if context.invoked_subcommand is None:
-        _run(context.obj, Output())
+        run_bench(context.obj, Output())
+
+
+@_websocket.callback()
+def websocket(
+    context: typer.Context,
+    server_address: Annotated[str, typer.Option("--server-address", help="host:port")] = "127.0.0.1:8092",
+    tls: words.TlsOption = False,
+    tls_domain: words.TlsDomain = "localhost",
+    tls_validate_certificate: words.TlsVerify = False,
+    tls_ca_file: words.TlsAuthorities = "",
+) -> None:
+    """Over WebSocket."""
+    way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
+    context.obj = {**context.obj, "server_address": server_address, "nodelay": True, "tls": way, "websocket": True}
+    if context.invoked_subcommand is None:
+        run_bench(context.obj, Output())
 
 
 @_unix.callback()
 def unix(
     context: typer.Context,
-    path: Annotated[str, typer.Option("--path", help="The socket of the server.")],
+    path: Annotated[str, typer.Option("--path", help="The socket of the server; any with --own-server.")],
 ) -> None:
     """Over a Unix socket."""
     context.obj = {**context.obj, "unix_path": path}
     if context.invoked_subcommand is None:
-        _run(context.obj, Output())
+        run_bench(context.obj, Output())
 
 
 def output(
@@ -269,7 +333,7 @@ def output(
     open_charts: Annotated[bool, typer.Option("--open-charts", "-c", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write report.json, a page with charts, and the logs of the server."""
-    chosen = {"identifier": identifier} if identifier else {}
+    chosen: dict[str, Any] = {"identifier": identifier} if identifier else {}
     told = Output(
         output_dir,
         remark=remark,
@@ -279,42 +343,14 @@ def output(
         open_charts=open_charts,
         **chosen,
     )
-    _run(context.obj, told)
+    run_bench(context.obj, told)
 
 
 _tcp.command("output")(output)
+_websocket.command("output")(output)
 _unix.command("output")(output)
 for _kind in KINDS:
     bench_app.add_typer(_family(_kind), name=_kind.name, help=f"{_kind.about} ({_kind.alias})")
     bench_app.add_typer(_family(_kind), name=_kind.alias, hidden=True)
-
-
-def _run(chosen: dict[str, Any], told: Output) -> None:
-    import json
-
-    from shardd.benchmark.run import benchmark
-
-    as_json = chosen["as_json"]
-    values = {name: value for name, value in chosen.items() if name != "as_json"}
-    options = Options(**values, command=_without_password(["shardd", *sys.argv[1:]]))
-    say: Callable[[str], None] = (lambda line: None) if as_json else typer.echo
-    try:
-        report = benchmark(options, told, say)
-    except BenchError as error:
-        typer.echo(f"shardd: {error}", err=True)
-        raise typer.Exit(1) from error
-    if as_json:
-        typer.echo(json.dumps(report))
-
-
-def _without_password(words: list[str]) -> str:
-    kind = next((at for at, word in enumerate(words) if word in _NAMES), len(words))
-    for at in range(1, kind):
-        if words[at - 1] in ("-p", "--password"):
-            words[at] = "***"
-        elif words[at].startswith("--password="):
-            words[at] = "--password=***"
-    return shlex.join(words)
-
-
-_NAMES: Final = {name for kind in KINDS for name in (kind.name, kind.alias)}
+for _profile in PROFILES:
+    bench_app.add_typer(_family(_profile.kind, _profile), name=_profile.name, help=_profile.about)

@@ -10,6 +10,7 @@ from shardd.config.cpus import CpuAllocationError, own_cpus
 from shardd.config.loader import ConfigError
 from shardd.config.schema import Settings
 from shardd.doors.http import options as http
+from shardd.doors.liftbridge import options as liftbridge
 from shardd.doors.metrics import options as metrics
 from shardd.doors.quic import options as quic
 from shardd.observability.traces import missing_modules
@@ -18,6 +19,7 @@ from shardd.server.doors import DoorSpecification
 _MODULES: Final = {
     "http": ("httptools", "jwt", "starlette", "uvicorn"),
     "http.jwt.trusted_issuers": ("cryptography",),
+    "liftbridge": ("grpc", "grpc_health", "grpc_reflection"),
     "metrics": ("httptools", "uvicorn"),
     "quic": ("aioquic",),
 }
@@ -40,6 +42,9 @@ def doors_of(settings: Settings) -> list[DoorSpecification]:
         addresses = {"quic.address": settings.quic.address}
         options, cpus = quic.encode_options(settings), _cpus("quic.cpus", settings.quic.cpus)
         doors.append(DoorSpecification(quic.DOOR_NAME, quic.COMMAND, addresses, options, cpus=cpus))
+    if settings.liftbridge.enabled:
+        _check_modules("liftbridge")
+        doors.append(_liftbridge_door(settings))
     if settings.metrics.enabled:
         _check_modules("metrics")
         addresses = {"metrics.address": settings.metrics.address}
@@ -61,6 +66,14 @@ def _http_doors(settings: Settings) -> list[DoorSpecification]:
     return [first, *others]
 
 
+def _liftbridge_door(settings: Settings) -> DoorSpecification:
+    addresses = {"liftbridge.address": settings.liftbridge.address}
+    if settings.liftbridge.nats_server.enabled:
+        addresses["liftbridge.nats_server.address"] = settings.liftbridge.nats_server.address
+    options, cpus = liftbridge.encode_options(settings), _cpus("liftbridge.cpus", settings.liftbridge.cpus)
+    return DoorSpecification(liftbridge.DOOR_NAME, liftbridge.COMMAND, addresses, options, cpus=cpus)
+
+
 def _cpus(key: str, cpus: str) -> tuple[int, ...]:
     try:
         return tuple(own_cpus(cpus))
@@ -72,7 +85,7 @@ def _check_modules(section: str) -> None:
     missing = [name for name in _MODULES[section] if find_spec(name) is None]
     if missing:
         key = section if section.count(".") else f"{section}.enabled"
-        extra = "quic" if section == "quic" else "http"
+        extra = section if section in ("quic", "liftbridge") else "http"
         problem = f'{key}: {", ".join(missing)} cannot be imported; pip install "shardd[{extra}]"'
         raise ConfigError([problem])
 

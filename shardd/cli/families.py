@@ -14,6 +14,7 @@ FAMILIES: Final = {
     "debug": ("shardd.cli.inspect_server", "debug_family"),
     "doctor": ("shardd.cli.doctor", "doctor_app"),
     "group": ("shardd.cli.groups", "group_family"),
+    "import": ("shardd.cli.import_command", "import_app"),
     "message": ("shardd.cli.messages", "message_family"),
     "offset": ("shardd.cli.groups", "offset_family"),
     "partition": ("shardd.cli.partitions", "partition_family"),

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -34,7 +33,8 @@ Options = Annotated[
 Servers = Annotated[str, typer.Option("--servers", envvar="SHARDD_SERVERS", help="host:port, or several with commas.")]
 Master = Annotated[str, typer.Option("--master", help="Spark master.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM or an interrupt.")]
+Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two runs with --follow.")]
 StateDirectory = Annotated[Path, typer.Option("--state-dir", help="Checkpoints of streaming pipelines.")]
 DEFAULT_STATE: Final = Path("shardd_pipelines")
 
@@ -121,7 +121,7 @@ def archive(
     master: Master = "local[*]",
     dry_run: DryRun = False,
     follow: Follow = False,
-    interval_s: Annotated[float, typer.Option("--interval", help="Seconds between two runs with --follow.")] = 60.0,
+    interval_s: Interval = 60.0,
 ) -> None:
     """Archive a topic, every checksum verified; a second run adds what is new. Or segments that wait for their archive
     before they are deleted, and acknowledge them."""
@@ -129,6 +129,7 @@ def archive(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import archive as pipeline
         from shardd.spark.pipelines.common import PipelineError
+        from shardd.spark.pipelines.following import again_and_again
 
         if (topic is None) == (spool is None):
             raise PipelineError("archive needs either a topic or --spool")
@@ -140,7 +141,7 @@ def archive(
             return pipeline.dry_run(source, target)
         spark = make_session(master, "archive")
         if follow:
-            pipeline.follow(spark, source, target, interval_s)
+            return again_and_again(lambda: pipeline.archive(spark, source, target), interval_s)
         return pipeline.archive(spark, source, target)
 
     run(work)
@@ -151,15 +152,15 @@ def _archive_spool(
 ) -> dict[str, Any]:
     from shardd.spark.pipelines import archive_spool as pipeline
     from shardd.spark.pipelines.common import PipelineError
+    from shardd.spark.pipelines.following import again_and_again
 
     if spool is None or not spool.is_dir():
         raise PipelineError(f"there is no spool at {spool}")
     if dry_run:
         return pipeline.dry_run(spool, target)
     spark = make_session(master, "archive")
-    while again_s is not None:
-        pipeline.archive_spool(spark, spool, target)
-        time.sleep(again_s)
+    if again_s is not None:
+        return again_and_again(lambda: pipeline.archive_spool(spark, spool, target), again_s)
     return pipeline.archive_spool(spark, spool, target)
 
 

@@ -10,6 +10,7 @@ from shardd.cli.pipeline import (
     DEFAULT_STATE,
     DryRun,
     Follow,
+    Interval,
     Master,
     Options,
     Servers,
@@ -145,6 +146,8 @@ def compact(
     option: Options = None,
     master: Master = "local[*]",
     dry_run: DryRun = False,
+    follow: Follow = False,
+    interval_s: Interval = 60.0,
 ) -> None:
     """The latest message of each key, into a new topic or a table that is replaced."""
 
@@ -153,8 +156,11 @@ def compact(
 
         target, table = _topic_or_table(to, servers, to_servers, option, to_option)
         made = pipeline.Compaction(source_of(topic, servers, option), key, table, target, keep_deleted)
-        planned = pipeline.dry_run(made)
-        return planned if dry_run else pipeline.run(make_session(master, "compact"), made)
+        planned = pipeline.dry_run(made, follow=follow)
+        if dry_run:
+            return planned
+        spark = make_session(master, "compact")
+        return pipeline.follow(spark, made, interval_s) if follow else pipeline.run(spark, made)
 
     run(work)
 

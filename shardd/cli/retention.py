@@ -18,7 +18,7 @@ from shardd.protocol import limits, requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.protocol.replies import TopicSummary
-from shardd.protocol.topic_setting_table import ARCHIVE, DISCARD, PARTITION_MESSAGES_MAX, RETENTION
+from shardd.protocol.topic_setting_table import ARCHIVE, DISCARD, PARTITION_MESSAGES_MAX, PARTITION_SIZE_MAX, RETENTION
 from shardd.protocol.topic_settings import SetTopicSettings
 
 _ARCHIVES: Final = {
@@ -83,9 +83,10 @@ def _would_go(connection: Connection, kept: _Kept) -> str:
     """What the topic's own values say; the server's defaults are its affair."""
     topic, found = kept.topic, []
     refuses, messages_max = kept.settings[DISCARD.key] == "refuse", int(kept.settings[PARTITION_MESSAGES_MAX.key])
+    bytes_max = PARTITION_SIZE_MAX.type.parse(kept.settings[PARTITION_SIZE_MAX.key])
     expires = topic.message_expiry_us not in (limits.SERVER_DEFAULT, limits.UNLIMITED)
     partitions: tuple[PartitionBounds, ...] = ()
-    if expires or messages_max:
+    if expires or messages_max or bytes_max:
         [bounds] = connection.partition_bounds(GetPartitionBounds((TopicSelection(kept.stream, topic.id),)))
         partitions = tuple(bounds.partitions)
     if topic.message_expiry_us == limits.SERVER_DEFAULT or topic.max_topic_size_bytes == limits.SERVER_DEFAULT:
@@ -98,6 +99,9 @@ def _would_go(connection: Connection, kept: _Kept) -> str:
     if messages_max and not refuses:
         above = sum(max(0, each.end - each.first - messages_max) for each in partitions)
         found.append(f"{above} messages are above partition_messages_max={messages_max}")
+    if bytes_max and not refuses:
+        over = sum(max(0, each.size_bytes - bytes_max) for each in partitions)
+        found.append(f"{format_size(over)} are above partition_size_max={format_size(bytes_max)}")
     if topic.max_topic_size_bytes not in (limits.SERVER_DEFAULT, limits.UNLIMITED) and not refuses:
         over = max(0, topic.size_bytes - topic.max_topic_size_bytes * 9 // 10)
         found.append(f"{format_size(over)} of {format_size(topic.size_bytes)} are too much")

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServeOptions(msgspec.Struct, frozen=True):
-    """The command line of `shardd serve`."""
+    """The command line of `shardd serve`. `translated`: settings of another server, by their key paths here."""
 
     config: Path | None = None
     data: Path | None = None
@@ -39,6 +39,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
     fresh: bool = False
     default_credentials: bool = False
     follower: bool = False
+    translated: Mapping[str, object] = {}
 
 
 def serve_until_stopped(
@@ -97,7 +98,7 @@ def _load(options: ServeOptions, data: Path | None) -> Loaded:
         command_line["tcp.tls.self_signed"] = True  # for --dev with TLS on and no files
     if options.follower:
         command_line["cluster.follower"] = True
-    return load_settings(options.config, os.environ, command_line)
+    return load_settings(options.config, os.environ, command_line, options.translated)
 
 
 def _configure(options: ServeOptions, data: Path | None) -> tuple[Loaded, RootUser]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shardd.client.errors import TlsError
 from shardd.client.transport import connect, tls_failure, way_to
-from shardd.protocol import account_requests, bounds, limits, replies, requests, topic_settings
+from shardd.protocol import account_requests, bounds, leases, limits, replies, requests, topic_settings
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
@@ -226,6 +226,9 @@ class Connection:
     def set_topic_settings(self, request: topic_settings.SetTopicSettings) -> None:
         """Every shard has them when this returns."""
         self.request(ExtensionCode.SET_TOPIC_SETTINGS, request.encode())
+
+    def lease_files(self, request: leases.LeaseFiles) -> None:
+        self.request(ExtensionCode.LEASE_FILES, request.encode())
 
     def list_extensions(self) -> ExtensionList:
         """`RefusedError` 3 from a server that is not shardd."""

@@ -29,11 +29,11 @@ from shardd.config.schema import (
     DEDUPLICATION_ENTRIES_MAX,
     DEDUPLICATION_EXPIRY_MAX_MS,
     NEVER,
+    SEGMENT_BYTES_MAX,
     Settings,
 )
 
 POOL_BYTES_PER_SHARD_MIN: Final = 32 << 20
-SEGMENT_BYTES_MAX: Final = 1 << 30
 BUSY_POLL_MAX_US: Final = 1_000
 LOG_FORMATS: Final = ("text", "json")
 ACK_PATH: Final = "system.partition.ack"

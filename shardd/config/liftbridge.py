@@ -22,6 +22,7 @@ NATS_FILES: Final = (
     "tls_cert_file",
     "tls_key_file",
 )
+_ANY_ADDRESS: Final = ("0.0.0.0", "[::]")
 _ROOTS: Final = ("iggy", "root")
 _WORD: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]{1,64}")
 _ADVERTISED: Final = re.compile(r"[0-9A-Za-z.-]{1,253}:[0-9]{1,5}", re.ASCII)
@@ -150,6 +151,8 @@ def check(settings: Settings) -> list[str]:
         return ["liftbridge.nats.user: messages of a NATS server are stored in somebody's name"]
     if liftbridge.nats.servers and liftbridge.nats_server.enabled:
         return ["liftbridge.nats_server.enabled: with liftbridge.nats.servers there would be two"]
+    if liftbridge.address.rpartition(":")[0] in _ANY_ADDRESS and not liftbridge.advertised_address:
+        return ["liftbridge.advertised_address: clients are told where to connect, and every address is none"]
     tls = liftbridge.tls
     if tls.client_ca_file and not tls.enabled:
         return ["liftbridge.tls.client_ca_file: has no effect without liftbridge.tls.enabled"]

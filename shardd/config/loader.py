@@ -1,4 +1,5 @@
-"""Puts the settings together: defaults < file < IGGY_ names < SHARDD_ names < command line (docs/configuration.md).
+"""Puts the settings together: defaults < those of Liftbridge < file < IGGY_ names < SHARDD_ names < command line
+(docs/configuration.md).
 
 What this server's own file and SHARDD_ names ask for and it does not do is an error, never ignored. IGGY_ names that it
 does not serve are collected for one warning, so that a deployment made for Apache Iggy starts unchanged.
@@ -28,6 +29,7 @@ from shardd.config.keys import (
 )
 from shardd.config.schema import Settings
 
+TRANSLATED: Final = "settings of Liftbridge"
 _OWN: Final = "SHARDD_"
 _IGGY: Final = "IGGY_"
 # read elsewhere: by the command line, by `root_user`, by `shardd top`; SHARDD_TEST_* belongs to test programs
@@ -99,10 +101,16 @@ class _Given:
 
 
 def load_settings(
-    file: Path | None, environment: Mapping[str, str], command_line: Mapping[str, object] | None = None
+    file: Path | None,
+    environment: Mapping[str, str],
+    command_line: Mapping[str, object] | None = None,
+    translated: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """`command_line`: values by key path. Raises ConfigError with all problems."""
+    """`command_line`: values by key path. `translated`: the same, from settings of another server; everything else
+    counts more. Raises ConfigError with all problems."""
     given = _Given()
+    for path, value in (translated or {}).items():
+        given.put(path, value, TRANSLATED)
     if file is not None:
         _read_file(file, given)
     not_served, unknown = _read_environment(environment, given)

@@ -21,6 +21,7 @@ from shardd.config.telemetry import Telemetry
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
 ACK_LEVELS: Final = ("memory", "written", "durable")
+SEGMENT_BYTES_MAX: Final = 1 << 30
 DEDUPLICATION_ENTRIES_MAX: Final = 1_000_000
 DEDUPLICATION_EXPIRY_MAX_MS: Final = 24 * 3600 * 1000
 INDEX_MODES: Final = ("none", "open_segment", "all")  # by their numbers in the engine (index_pages.h)
@@ -352,7 +353,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tls_of_doors(self) -> dict[str, Tls]:
-        """Of the doors that have TLS, by the section of their settings. Certificates of clients are a matter of TCP."""
+        """Of the doors that have TLS, by the section of their settings. Whom certificates stand for is TCP's matter."""
         doors, own, of_quic = {}, self.http.tls, self.quic.certificate
         if self.http.enabled and own.enabled:
             shown = own if own.self_signed or own.cert_file or own.key_file else self.tcp.tls
@@ -360,6 +361,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.quic.enabled:
             files = of_quic if of_quic.cert_file or of_quic.key_file else self.tcp.tls
             doors["quic.certificate"] = self._tls_of_door(of_quic.self_signed, files.cert_file, files.key_file)
+        of_liftbridge = self.liftbridge.tls
+        if self.liftbridge.enabled and of_liftbridge.enabled:
+            own_files = of_liftbridge.self_signed or of_liftbridge.cert_file or of_liftbridge.key_file
+            at = of_liftbridge if own_files else self.tcp.tls
+            doors["liftbridge.tls"] = self._tls_of_door(at.self_signed, at.cert_file, at.key_file)
+            if of_liftbridge.client_ca_file:
+                clients = {"client_certificates": "required", "client_ca_file": of_liftbridge.client_ca_file}
+                doors["liftbridge.tls"] = msgspec.structs.replace(doors["liftbridge.tls"], **clients)
         return doors
 
     def _tls_of_door(self, self_signed: bool, cert_file: str, key_file: str) -> Tls:

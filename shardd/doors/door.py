@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -19,10 +19,13 @@ from shardd.protocol.door_frames import (
     Kind,
     LoggedIn,
     Login,
+    LoginBySetting,
     LoginWithAccessToken,
     LoginWithToken,
     Logout,
     OpenClient,
+    Purpose,
+    Task,
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
@@ -31,10 +34,12 @@ from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 TRACE: Final = ContextVar("trace", default="")
 """The traceparent of the request that a command is for, or ""."""
 _NO_HANDLE = 0
+_NOBODY = -1
 
 
 class DoorClient:
-    """One client of the door. `ended` is called when the worker closes it by itself, or is lost.
+    """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: who has
+    logged in last; -1: nobody.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
@@ -43,6 +48,7 @@ class DoorClient:
         self.number = number
         self.is_open = True
         self.handle = _NO_HANDLE
+        self.user_id = _NOBODY
         self._link = link
         self._ended = ended
 
@@ -56,6 +62,10 @@ class DoorClient:
     async def login_with_access_token(self, token: str) -> int:
         """An access token or a personal one: with it the login ends."""
         return await self._logged_in(Kind.LOGIN_WITH_ACCESS_TOKEN, LoginWithAccessToken(self.number, token))
+
+    async def login_by_setting(self, purpose: Purpose) -> int:
+        """As the user whom the server's settings name for clients without a login."""
+        return await self._logged_in(Kind.LOGIN_BY_SETTING, LoginBySetting(self.number, purpose))
 
     async def logout(self) -> None:
         handle, self.handle = self.handle, _NO_HANDLE
@@ -78,15 +88,17 @@ class DoorClient:
             self.is_open = False
             self._ended()
 
-    async def _logged_in(self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken) -> int:
+    async def _logged_in(
+        self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
+    ) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
-        self.handle = said.handle
+        self.handle, self.user_id = said.handle, said.user_id
         return said.user_id
 
     async def _request(
         self,
         kind: Kind,
-        request: Login | LoginWithToken | LoginWithAccessToken | Logout | Command | CloseClient,
+        request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting | Logout | Command | CloseClient,
         *,
         open_only: bool = True,
     ) -> bytes | memoryview:
@@ -105,7 +117,8 @@ class Door:
     serves. `listeners`: what the supervisor has opened for it, in the order of its addresses; they stay open when the
     door is replaced. `options`: its settings, as whoever made its specification has encoded them.
     `tls_fd`: what it shows to clients (shardd/runtime/tls_material.py), -1: no TLS; `tls_changed` is called when there
-    is something else to show. `standing`: shards that stand still now."""
+    is something else to show. `standing`: shards that stand still now. `addresses`: where doors listen, by setting.
+    `on_metadata_changed(index)`: a worker has newer metadata; only the door for Liftbridge hears of it."""
 
     def __init__(
         self,
@@ -115,10 +128,13 @@ class Door:
         listeners: Sequence[socket.socket] = (),
         options: bytes = b"",
         tls_fd: int = -1,
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
         self.ready = ready
+        self.addresses = addresses or {}
         self.tls_fd = tls_fd
         self.tls_changed: Callable[[], None] = lambda: None
+        self.on_metadata_changed: Callable[[int], None] = lambda index: None
         self.standing: list[Standing] = []
         self.listeners = listeners
         self.options = options
@@ -147,6 +163,14 @@ class Door:
         self._clients[link.shard][number] = client
         return client
 
+    async def task(self, name: str, request: object = None, *, shard: int | None = None, kind: Any = Any) -> Any:
+        """Has a worker, or the next one that is connected, do something in nobody's name: what it answers, as maps and
+        lists, or as `kind`. `ShardError`: not for this door (41), or what the task says. `WorkerLostError`."""
+        link = self._next_link() if shard is None else self.links[shard]
+        fields: Any = {} if request is None else request
+        value = await link.request(Kind.TASK, Task(name, fields))
+        return msgspec.msgpack.decode(value, type=kind, strict=False)
+
     async def close_client(self, client: DoorClient) -> None:
         """Its login ends with it. One that has ended is no error."""
         self._clients[client.shard].pop(client.number, None)
@@ -169,7 +193,10 @@ class Door:
             for client in clients.values():
                 client.end()
 
-        return WorkerLink(shard, place_fd, self._trust, ended, lost)
+        def changed(index: int) -> None:
+            self.on_metadata_changed(index)
+
+        return WorkerLink(shard, place_fd, self._trust, ended, lost, changed)
 
     def _next_link(self) -> WorkerLink:
         for _ in self.links:

@@ -20,6 +20,7 @@ from shardd.protocol.door_frames import (
     FrameError,
     Frames,
     Kind,
+    MetadataChanged,
     Prove,
     Request,
     decode_answer,
@@ -77,7 +78,7 @@ class _Wire(asyncio.Protocol):
 
 class WorkerLink:
     """The connection to one worker. `client_ended(client, status)`: the worker has closed a client by itself; `lost()`:
-    all of them are gone. Loop thread only."""
+    all of them are gone; `metadata_changed(index)`: it has a newer record. Loop thread only."""
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class WorkerLink:
         trust: Trust,
         client_ended: Callable[[int, int], None],
         lost: Callable[[], None],
+        metadata_changed: Callable[[int], None] = lambda index: None,
     ) -> None:
         self.shard = shard
         self.connected = asyncio.Event()
@@ -93,6 +95,7 @@ class WorkerLink:
         self._trust = trust
         self._client_ended = client_ended
         self._lost = lost
+        self._metadata_changed = metadata_changed
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Future[bytes | memoryview]] = {}
         self._wire: _Wire | None = None
@@ -150,6 +153,9 @@ class WorkerLink:
         if frame.kind == Kind.CLIENT_ENDED:
             notice = msgspec.msgpack.decode(frame.payload, type=ClientEnded)
             self._client_ended(notice.client, notice.status)
+            return
+        if frame.kind == Kind.METADATA_CHANGED:
+            self._metadata_changed(msgspec.msgpack.decode(frame.payload, type=MetadataChanged).index)
             return
         status, flags, value = decode_answer(frame.payload)
         answer = self._answers.pop(frame.request_id, None)

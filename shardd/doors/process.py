@@ -71,6 +71,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
         listeners,
         inheritance.options,
         inheritance.tls_fd,
+        inheritance.addresses,
     )
     serving = asyncio.ensure_future(serve(door))
     stop = asyncio.ensure_future(control.stop_requested())

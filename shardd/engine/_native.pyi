@@ -109,8 +109,12 @@ def scan_buffer(
 ) -> IndexedScan:
     """As scan_file over memory. `sparse_end`: offsets may skip up to there (exclusive)."""
 
-def recover_partition(directory: str, incarnation: int, /) -> RecoveredPartition | None:
-    """None for one that needs the care of shardd/log/recovery.py. See native/src/log/recover.h."""
+def recover_partition(directory: str, incarnation: int, boot: bytes, /) -> RecoveredPartition | None:
+    """None for one that needs the care of shardd/log/recovery.py. `boot`: of this machine, 16 bytes, or none where
+    nobody tells it. See native/src/log/recover.h."""
+
+def producers_proven_end(content: bytes, incarnation: int, boot: bytes, end: int, torn: bool, /) -> int:
+    """Where a log that ends at `end` has to be cut by this file of producers. See native/src/log/producers.h."""
 
 def digest_file(fd: int, length: int, /) -> bytes:
     """XXH3-128 of the first `length` bytes, canonical. OSError, also when the file is shorter."""
@@ -269,8 +273,29 @@ class Engine:
         """Hands the socket over (SCM_RIGHTS). False: not possible now, the connection stays."""
     # Python as a caller (shardd.engine.calls). What a call is named by, or 0: over a limit, nothing has happened.
     # CallEvent follows. ValueError for an owner that is no shard
-    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
-    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int:
+    def call_append(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
+        """`expected_offset` below 0: any."""
+    def call_prepare(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int = -1,
+        distinct_timestamps: bool = False,
+        /,
+    ) -> int:
         """As call_append, for a large batch: it begins when `call_fill` has copied all of it."""
     def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool:
         """Copies more of that very batch (ValueError for another length); True: there is more."""
@@ -291,6 +316,9 @@ class Engine:
     def call_store(
         self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
     ) -> int: ...
+    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
+        """The event comes when polls may see more, or it is time to look for another reason (calls.h). 0 also when too
+        many wait."""
     def call_next(self, token: int, /) -> None:
         """The next window; CallEvent follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
     def call_cancel(self, token: int, /) -> None:
@@ -399,11 +427,15 @@ class Engine:
     def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
+    def partition_set_readonly(self, namespace: int, readonly: bool, /) -> None:
+        """Whether sends get 4010, from now on; a large batch that is being written is finished. KeyError."""
     def topic_set_send_limits(
         self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:
         """What the partitions `own` (namespace and place in the topic; not open here: does not count) take from now
         on of producers. `partitions`: slot and incarnation of all of the topic."""
+    def partition_lease(self, namespace: int, offset: int, /) -> None:
+        """`partition_clean` leaves the files of messages from there on; 2^64-1: none. KeyError."""
     def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
         """One step of the retention: the log start moves with age and count of messages, files of segments before it go
         as with partition_delete_segments. KeyError."""

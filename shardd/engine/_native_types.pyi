@@ -24,6 +24,7 @@ STATUS_NOT_RESOLVED_CONSUMER: Final[int]
 STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE: Final[int]
 STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT: Final[int]
 STATUS_INVALID_MESSAGES_COUNT: Final[int]
+STATUS_CANNOT_APPEND_MESSAGE: Final[int]
 STATUS_TOO_BIG_USER_HEADERS: Final[int]
 STATUS_TOO_BIG_MESSAGE_PAYLOAD: Final[int]
 STATUS_INVALID_MESSAGE_CHECKSUM: Final[int]
@@ -34,6 +35,7 @@ STATUS_INVALID_MESSAGES_SIZE: Final[int]
 STATUS_INVALID_BATCH_CHECKSUM: Final[int]
 STATUS_INVALID_OFFSET: Final[int]
 STATUS_INVALID_RESERVED_FIELD: Final[int]
+STATUS_UNEXPECTED_OFFSET: Final[int]
 STATUS_CONSUMER_GROUP_PARTITION_NOT_OWNED: Final[int]
 STATUS_CANNOT_READ_FILE: Final[int]
 STATUS_CANNOT_WRITE_TO_FILE: Final[int]
@@ -135,14 +137,15 @@ class DeletedSegments(tuple[int, int, bool]):
     deleted: Final[int]
     busy: Final[bool]
 
-class Cleaned(tuple[int, int, bool, bool]):
+class Cleaned(tuple[int, int, bool, bool, int]):
     """`removed`: segments whose files are gone now. `pending`: more waits for a sync, a second, a reader or the next
-    step. `held`: stored offsets hold messages back."""
+    step. `held`: stored offsets hold messages back. `leased_bytes`: of segments whose files a lease alone keeps."""
 
     status: Final[int]
     removed: Final[int]
     pending: Final[bool]
     held: Final[bool]
+    leased_bytes: Final[int]
 
 class OldestSegment(tuple[int, int, bool, bool, bool]):
     """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one. `waits`:
@@ -300,15 +303,16 @@ class GroupPolledEvent(tuple[int, int, int, bool]):
     offset: Final[int]
     stored: Final[bool]
 
-class CallEvent(tuple[int, int, int, int, int, int, bytes]):
+class CallEvent(tuple[int, int, int, int, int, int, int, bytes]):
     """How a call of Python ended (`outcome`: CALL_...), or goes on; the figures are those of the whole answer of a
-    read."""
+    read. Of an append: the offset of its first message, how many were stored, the timestamp of the first one."""
 
     token: Final[int]
     outcome: Final[int]
     status: Final[int]
     current_offset: Final[int]
     messages_count: Final[int]
+    timestamp_us: Final[int]
     total_bytes: Final[int]
     records: Final[bytes]
 

@@ -13,18 +13,49 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from shardd.engine._native import CALL_AGAIN, CALL_GONE, CALL_LAST_WINDOW, CALL_STATUS, CallEvent
+from shardd.engine._native import (
+    CALL_AGAIN,
+    CALL_GONE,
+    CALL_LAST_WINDOW,
+    CALL_STATUS,
+    CALL_WINDOW,
+    OFFSET_CONSUMER,
+    CallEvent,
+)
 
 ANSWERS_BYTES_MAX: Final = 268_435_456  # of answers of more than one window that are being put together
 ENDS_PER_PASS: Final = 64  # of the loop
+WAIT_MAX_MS: Final = 60_000  # of one wait
+POLL_OFFSET: Final = 1  # the strategy
+_NO_OFFSET: Final = (1 << 63) - 1  # no partition ever goes on there
 COPIED_AT_ONCE_BYTES: Final = 262_144  # of a batch: the memory of the pool may be new, which costs more than the copy
 
 
 class CallEngine(Protocol):
     """The part of the engine that carries calls out."""
 
-    def call_append(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
-    def call_prepare(self, owner: int, namespace: int, incarnation: int, count: int, batch: bytes, /) -> int: ...
+    def call_append(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int,
+        distinct_timestamps: bool,
+        /,
+    ) -> int: ...
+    def call_prepare(
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        count: int,
+        batch: bytes,
+        expected_offset: int,
+        distinct_timestamps: bool,
+        /,
+    ) -> int: ...
     def call_fill(self, token: int, batch: bytes, bytes_max: int, /) -> bool: ...
     def call_read(
         self,
@@ -43,6 +74,7 @@ class CallEngine(Protocol):
     def call_store(
         self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
     ) -> int: ...
+    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
     def call_next(self, token: int, /) -> None: ...
     def call_cancel(self, token: int, /) -> None: ...
 
@@ -76,6 +108,19 @@ class Reader(NamedTuple):
     assignment: int = 0
 
 
+class Appended(msgspec.Struct, frozen=True):
+    """What became of an append; everything but `status` only when that is 0.
+
+    `messages_count`: less than were sent, or 0, where a topic stores each id once. `timestamp_us`: of the message at
+    `base_offset`; with distinct timestamps the i-th behind it has `timestamp_us + i`.
+    """
+
+    status: int
+    base_offset: int = 0
+    timestamp_us: int = 0
+    messages_count: int = 0
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What a read found. `records`: whole ones as they are stored, verified."""
 
@@ -97,16 +142,31 @@ class EngineCalls:
         self._late: deque[CallEvent] = deque()
         self._copying = asyncio.Lock()
 
-    async def append(self, place: Place, count: int, batch: bytes) -> int:
-        """Appends `count` messages, all or none; the status, at level durable when the device has them.
+    async def append(
+        self,
+        place: Place,
+        count: int,
+        batch: bytes,
+        *,
+        expected_offset: int | None = None,
+        distinct_timestamps: bool = False,
+    ) -> Appended:
+        """Appends `count` messages, all or none; the answer comes at level durable when the device has them.
 
         `batch`: index entries and records (docs/protocol/messages.md#batch, behind the metadata); they are checked as
         those of every client. A large one is copied in slices: small ones that were begun later may be appended first.
+        `expected_offset`: status 4102, and nothing is stored, when the partition goes on at another offset.
+        `distinct_timestamps`: each message has one of its own, later than that of the message before it.
         """
+        expected = -1
+        if expected_offset is not None:
+            expected = expected_offset if 0 <= expected_offset < _NO_OFFSET else _NO_OFFSET
+        what = *place, count, batch, expected, distinct_timestamps
         if len(batch) <= COPIED_AT_ONCE_BYTES:
-            return (await self._end(self._begun(self._engine.call_append(*place, count, batch)))).status
-        token = self._begun(self._engine.call_prepare(*place, count, batch))
-        return (await self._end(token, batch)).status
+            event = await self._end(self._begun(self._engine.call_append(*what)))
+        else:
+            event = await self._end(self._begun(self._engine.call_prepare(*what)), batch)
+        return Appended(event.status, event.current_offset, event.timestamp_us, event.messages_count)
 
     async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
         """Stores an offset; the status, at level durable when the device has it."""
@@ -141,6 +201,31 @@ class EngineCalls:
                 count = min(first.messages_count // 2, max(1, first.messages_count * bytes_max // first.total_bytes))
                 continue
             return await self._put_together(token, first)
+
+    async def wait(self, place: Place, user_id: int, offset: int, timeout_s: float) -> Answer:
+        """Whether the partition has a message at or behind `offset`: `messages_count` is 1, or 0 and nothing was found
+        when something happened there, what the user may do has changed, or the time is over. The records are not here.
+
+        It waits as polls of connections do (docs/adr/0057-polls-that-wait.md) and is one of them for their limits.
+        """
+        watch = self._begun(self._engine.call_watch(*place, user_id, min(int(timeout_s * 1000), WAIT_MAX_MS)))
+        woken = self._expect(watch)
+        try:
+            found = await self._look(place, offset)  # after it has begun to watch, so that nothing falls between
+            if found.status != 0 or found.messages_count:
+                return found
+            await self._outcome(watch, woken)
+        finally:
+            if self._waiting.pop(watch, None) is not None:
+                self._engine.call_cancel(watch)
+        return await self._look(place, offset)
+
+    async def _look(self, place: Place, offset: int) -> Answer:
+        token = self._begun(self._engine.call_read(*place, POLL_OFFSET, offset, 1, OFFSET_CONSUMER, 0, 0, False))
+        first = await self._end(token)
+        if first.outcome == CALL_WINDOW:
+            self._engine.call_cancel(token)
+        return Answer(first.status, first.current_offset, first.messages_count)
 
     async def _put_together(self, token: int, first: CallEvent) -> Answer:
         """The windows one after the other: the engine reads the next one when it is asked for it."""
@@ -177,11 +262,17 @@ class EngineCalls:
 
     async def _end(self, token: int, batch: bytes = b"") -> CallEvent:
         """The next event of a call, which begins when `batch` is copied."""
+        return await self._outcome(token, self._expect(token), batch)
+
+    def _expect(self, token: int) -> asyncio.Future[CallEvent]:
         if self._closed:
             self._engine.call_cancel(token)
             raise OutcomeUnknownError
         waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
+        return waiting
+
+    async def _outcome(self, token: int, waiting: asyncio.Future[CallEvent], batch: bytes = b"") -> CallEvent:
         try:
             if batch:
                 await self._copy(token, batch)

@@ -11,6 +11,9 @@ class PartitionLimits(NamedTuple):
     expiry_us: int = 0
     held_us: int = 0
     messages_max: int = 0
+    bytes_max: int = 0
+    segment_bytes: int = 0
+    segment_age_us: int = 0
 
 
 class SendLimits(NamedTuple):
@@ -19,6 +22,7 @@ class SendLimits(NamedTuple):
     message_bytes_max: int = 0
     messages_max: int = 0
     bytes_max: int = 0
+    partition_bytes_max: int = 0
 
 
 class IdWindow(NamedTuple):

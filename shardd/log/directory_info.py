@@ -18,6 +18,7 @@ from shardd.runtime.regular_files import NotRegularError, read_regular
 
 INFO_NAME: Final = "info.json"
 MAGIC: Final = "shardd-data"
+IMPORTING: Final = "shardd-import"  # while an import puts partitions into their places (shardd/migration)
 FORMAT_VERSION: Final = 2
 EARLIEST_VERSION: Final = 1  # that is read; a server makes FORMAT_VERSION of it when it starts
 
@@ -46,6 +47,8 @@ def read_info(directory: Path) -> DirectoryInfo | None:
         raise ValueError(f"{path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
+    if info.magic == IMPORTING:
+        raise ValueError(f"{path}: an import into this directory did not end; the same import again puts it right")
     if info.magic != MAGIC:
         raise ValueError(f"{path}: this is no data directory of shardd")
     if not EARLIEST_VERSION <= info.format_version <= FORMAT_VERSION:
@@ -53,6 +56,16 @@ def read_info(directory: Path) -> DirectoryInfo | None:
             f"{path}: format version {info.format_version} is unknown; this is version {FORMAT_VERSION}"
         )
     return info
+
+
+def read_being_imported(directory: Path) -> DirectoryInfo | None:
+    """That of a directory in which an import was interrupted (its magic is IMPORTING); None for any other one. OSError,
+    ValueError."""
+    try:
+        info = msgspec.json.decode(read_regular(directory / INFO_NAME), type=DirectoryInfo)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+    return info if info.magic == IMPORTING else None
 
 
 def check_format(directory: Path) -> None:

@@ -19,6 +19,7 @@ class Recovered:
     `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
     `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
     was written; 0 without one. `log_start`: below it nothing is served; 0: at the first segment.
+    `torn`: bytes that are no records were cut off.
     `known_ids`: of the newest messages, where ids are compared (recent_ids.py).
     """
 
@@ -31,4 +32,5 @@ class Recovered:
     scanned_bytes: int = field(default=0, compare=False)
     durable_end: int = field(default=0, compare=False)
     log_start: int = 0
+    torn: bool = field(default=False, compare=False)
     known_ids: bytes = field(default=b"", compare=False)

@@ -3,7 +3,7 @@
 The rules:
 - only valid records count: checksum, dense offsets, timestamps that never fall; not zero bytes, not
   stale records; timestamps may fall in what Apache Iggy wrote (imported.py);
-- of a batch of an idempotent producer that a kill has cut short nothing is kept (unfinished_batch.py);
+- what an idempotent producer's batch lacks, or a power loss leaves unproven, goes (unproven_tail.py);
 - zeros behind the last record of the active segment are cut off (level durable allocates space ahead);
 - a torn tail is copied to `<start>.torn` and cut off; but when what looks like a later record lies in it, or a segment
   is missing, the log is surveyed (damage_survey.py): damaged offsets are withheld (status 4027), what is proven to be a
@@ -53,22 +53,25 @@ from shardd.log.segments import Segment, check_sealed, scan_segment, trust_seale
 from shardd.log.stored_offsets import bring_up_to_date, table_notes
 from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
-from shardd.log.unfinished_batch import without_unfinished_batch
+from shardd.log.unproven_tail import end_by_producers, forget_producers
 from shardd.protocol.errors import Status
+from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 
 
-def open_partition(directory: Path, incarnation: int) -> Recovered:
+def open_partition(directory: Path, incarnation: int, boot: bytes | None = None) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
-    partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL).
+    partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL). `boot`: of the machine,
+    when it is not this one.
 
     Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when a
     directory on the way is a symbolic link, the marker of an import is damaged or a manifest is of a later version,
     OSError when it cannot be read or repaired: then the partition must not be opened, the others can.
     """
-    usual = _open_usual(directory, incarnation, [])
+    boot = boot_id() if boot is None else boot
+    usual = _open_usual(directory, incarnation, boot, [])
     if usual is not None:
         return usual
     linked = linked_directory(directory, _LEVELS)
@@ -82,7 +85,7 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
         recovered.notes += bring_up_to_date(directory, incarnation)[1]
         tidied = True
     if tidied:
-        usual = _open_usual(directory, incarnation, recovered.notes)
+        usual = _open_usual(directory, incarnation, boot, recovered.notes)
         if usual is not None:
             return usual
     starts = list_segments(directory, recovered.notes)
@@ -90,7 +93,9 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
         return recovered
     sweep_left_over(directory, starts, recovered.notes)
     imported_end = read_imported(directory)
-    _recover_segments(directory, incarnation, starts, imported_end, recovered)
+    _recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
+    if not all(each.isolated for each in recovered.damaged):
+        forget_producers(directory, incarnation, boot)
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)
@@ -102,9 +107,9 @@ def open_partition(directory: Path, incarnation: int) -> Recovered:
     return recovered
 
 
-def _open_usual(directory: Path, incarnation: int, notes: list[str]) -> Recovered | None:
+def _open_usual(directory: Path, incarnation: int, boot: bytes, notes: list[str]) -> Recovered | None:
     """None: something is to be decided."""
-    usual = _native.recover_partition(os.fspath(directory), incarnation)
+    usual = _native.recover_partition(os.fspath(directory), incarnation, boot)
     if usual is None:
         return None
     return Recovered(
@@ -169,7 +174,7 @@ def _whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
 
 
 def _recover_segments(
-    directory: Path, incarnation: int, starts: list[int], imported_end: int, recovered: Recovered
+    directory: Path, incarnation: int, starts: list[int], imported_end: int, boot: bytes, recovered: Recovered
 ) -> None:
     minimum_timestamp = 0
     known = (each.log_start for each in _whole_manifests(directory, starts) if each.incarnation == incarnation)
@@ -198,7 +203,7 @@ def _recover_segments(
                 again = partial(
                     scan_segment, directory, start, minimum_timestamp, imported_end, _last_checkpoint(manifest)
                 )
-                segment = without_unfinished_batch(directory, incarnation, segment, again, recovered)
+                segment = end_by_producers(directory, incarnation, boot, segment, again, recovered)
             _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
         if segment.count:
             minimum_timestamp = segment.last_timestamp

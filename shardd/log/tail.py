@@ -105,6 +105,7 @@ def cut_torn(directory: Path, segment: Segment, what: str, recovered: Recovered)
             f"{damage}, no room to save the {surplus} bytes behind it: read only until the next start"
         )
         return
+    recovered.torn = True
     recovered.notes.append(f"{damage}: torn tail of {surplus} bytes cut off, kept in {torn_path.name}")
 
 

@@ -1,6 +1,6 @@
 """A batch of an idempotent producer of which a kill has left a part in the log. Its place was written before it
 (native/src/log/producers.h has the format of the file). It was never acknowledged and will be sent again, so the part
-is cut off: a batch is stored whole and once.
+is cut off (unproven_tail.py): a batch is stored whole and once.
 
 Only what was written in this boot of the machine says so. After a power loss a place may be older than the records
 there, and the partition forgets its producers instead (docs/adr/0084-producers-over-a-power-loss.md).
@@ -9,19 +9,10 @@ there, and the partition forgets its producers instead (docs/adr/0084-producers-
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 import xxhash
-from msgspec.structs import replace
-
-from shardd.log import layout
-from shardd.log.recovered import Recovered
-from shardd.log.segments import Segment, position_of
-from shardd.log.tail import cut_torn
-from shardd.runtime.boot import boot_id
-from shardd.runtime.regular_files import read_regular
 
 _MAGIC: Final = b"SHRDPROD"
 _HEAD: Final = struct.Struct("<8sIIQQ16s8xQ")
@@ -35,42 +26,24 @@ _KEYS: Final = struct.Struct("<QQ")
 _PRODUCER: Final = struct.Struct("<Q")
 
 
-def unfinished_batch(directory: Path, incarnation: int, end: int) -> int | None:
-    """The first offset of the batch inside which a log with this end breaks off. OSError."""
-    try:
-        content = read_regular(directory / layout.PRODUCERS)
-    except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
-        return None
-    if not _is_of_this_boot(content, incarnation):
+def unfinished_batch(content: bytes, incarnation: int, boot: bytes, end: int) -> int | None:
+    """The first offset of the batch inside which a log with this end breaks off. `content`: of the file."""
+    if not is_of_boot(content, incarnation, boot):
         return None
     return min(_begins_around(content, incarnation, end), default=None)
 
 
-def without_unfinished_batch(
-    directory: Path, incarnation: int, segment: Segment, again: Callable[[], Segment], recovered: Recovered
-) -> Segment:
-    """The active segment, whose index fits it, without such a part of a batch; what is `again` found in it then. What
-    its checkpoint covers is never cut. OSError."""
-    first = unfinished_batch(directory, incarnation, segment.next_offset)
-    if first is None or first < max(segment.start_offset, recovered.durable_end):
-        return segment
-    end = position_of(directory, segment, first)
-    whole = replace(segment, log_bytes=end, count=first - segment.start_offset, file_bytes=segment.log_bytes)
-    cut_torn(directory, whole, f"offset {first} begins a batch that was not stored whole,", recovered)
-    return segment if recovered.state else again()
-
-
-def _is_of_this_boot(content: bytes, incarnation: int) -> bool:
+def is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
+    """Whether it was written in it."""
     if len(content) < _HEAD_BYTES:
         return False
     magic, _, entry_bytes, _, _, boot, check = _HEAD.unpack_from(content)
-    known = boot_id()
     return (
         magic == _MAGIC
         and entry_bytes == _ENTRY_BYTES
         and check == _check_of(incarnation, 0, content[: _HEAD.size - 8])
-        and bool(known)
-        and boot == known
+        and bool(wanted)
+        and boot == wanted
     )
 
 

@@ -25,10 +25,12 @@ from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.maintenance.trash_emptier import reserves_free
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace, partition_ids, partition_text
 from shardd.runtime.channel import CONTROL_SHARD
+from shardd.service.lease_table import Leases
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ _PREVIEW_THREAD: Final = JobThread("sealing", nice=19)  # that of the sealer
 TOLD_MAX: Final = 8  # names in one line of the log
 HOLDERS_MAX: Final = 16  # partitions of a shard of which is told who holds messages back
 GROUPS_MAX: Final = 1000  # of a topic among which is looked for its id
+LEASE_RESERVES_MIN: Final = 4  # times `system.disk.reserve`: with less free, no lease keeps a file
 STEPS_MAX: Final = 4096  # for one partition in one run: each takes up to CLEAN_SEGMENTS_MAX segments
 
 
@@ -51,11 +54,14 @@ class Retention:
         owned: Owned,
         state: Callable[[], State],
         settings: Settings,
+        leases: Leases,
         jobs: JobScheduler,
     ) -> None:
         self._shard, self._shards = place
         self._engine, self._owned, self._state = engine, owned, state
         self._data = settings.system.data_directory
+        self._leases = leases
+        self._reserve_bytes = settings.system.disk_reserve_bytes
         self._trash_directory = layout.trash_directory(self._data)
         self._limits = RetentionLimits(settings)
         self._jump_max_us = settings.system.retention.clock_jump_max_ms * 1000
@@ -103,6 +109,7 @@ class Retention:
         self._counters["runs"] += 1
         self._pending = 0
         held: set[int] = set()
+        self._leases.look(short=reserves_free(self._data, self._reserve_bytes) < LEASE_RESERVES_MIN)
         await turn.on_loop(self._steps(trash, held))
         self._tell_held(held)
         return min(PENDING_INTERVAL_S, self._interval_s) if self._pending or self._sizes else self._interval_s
@@ -135,7 +142,8 @@ class Retention:
         for stream in state.streams.values():
             for topic in stream.topics.values():
                 yield
-                if not self._limits.is_on(topic) or not self._limits.has_any(topic):
+                removes = self._limits.is_on(topic) and self._limits.has_any(topic)
+                if not removes and not self._limits.segment_age_us(topic):
                     continue
                 own = []
                 for number in self._own(stream, topic):
@@ -143,7 +151,7 @@ class Retention:
                     if number is not None:
                         own.append(number)
                         yield from self._clean(number, self._destination(topic, number) or f"{trash}-{number}", held)
-                if self._limits.size_bytes(topic) and not self._limits.refuses(topic):
+                if removes and self._limits.size_bytes(topic) and not self._limits.refuses(topic):
                     yield from self._trim(topic, (stream.id, topic.id, 0), own, above)
         self._sizes = above
 
@@ -168,13 +176,14 @@ class Retention:
             except KeyError:  # deleted meanwhile
                 return
             yield
+            self._leases.cleaned(number, done.leased_bytes)
             self._counters["segments"] += done.removed
             if done.status == Status.CANNOT_DELETE_FILE:
                 self._counters["errors"] += 1
             if done.held:
                 held.add(number)
             if not done.removed or done.status != Status.OK:
-                self._pending += done.pending
+                self._pending += done.pending and not done.leased_bytes
                 return
 
     def _tell_held(self, held: set[int]) -> None:

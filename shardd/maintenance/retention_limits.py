@@ -8,7 +8,16 @@ from shardd.config.schema import NEVER, Settings
 from shardd.engine.partition_limits import PartitionLimits, SendLimits
 from shardd.metadata.state import Topic
 from shardd.protocol import limits
-from shardd.protocol.topic_setting_table import ARCHIVE, DISCARD, MESSAGE_SIZE_MAX, PARTITION_MESSAGES_MAX, RETENTION
+from shardd.protocol.topic_setting_table import (
+    ARCHIVE,
+    DISCARD,
+    MESSAGE_SIZE_MAX,
+    PARTITION_MESSAGES_MAX,
+    PARTITION_SIZE_MAX,
+    RETENTION,
+    SEGMENT_AGE_MAX,
+    SEGMENT_SIZE,
+)
 
 HELD_WITHOUT_EXPIRY_US: Final = 24 * 3600 * 1_000_000
 """For how long stored offsets hold messages back in a topic that has limits, but no expiry."""
@@ -42,8 +51,16 @@ class RetentionLimits:
         """Of each partition. 0: unlimited."""
         return PARTITION_MESSAGES_MAX.of(topic.settings, self._system)
 
+    def partition_bytes(self, topic: Topic) -> int:
+        """Of each partition. 0: unlimited."""
+        return PARTITION_SIZE_MAX.of(topic.settings, self._system)
+
+    def segment_age_us(self, topic: Topic) -> int:
+        """0: segments are sealed when they are full, whatever their age."""
+        return SEGMENT_AGE_MAX.of(topic.settings, self._system)
+
     def refuses(self, topic: Topic) -> bool:
-        """Whether its size and its messages end sends, and remove nothing."""
+        """Whether its size, and messages and size of its partitions, end sends, and remove nothing."""
         return DISCARD.of(topic.settings, self._system) == "refuse"
 
     def archives(self, topic: Topic) -> bool:
@@ -52,21 +69,33 @@ class RetentionLimits:
 
     def has_any(self, topic: Topic) -> bool:
         """Whether something would go if retention were on."""
-        drops = not self.refuses(topic)
-        return bool(self.expiry_us(topic) or (drops and (self.size_bytes(topic) or self.messages_max(topic))))
+        if self.expiry_us(topic):
+            return True
+        limited = self.size_bytes(topic) or self.messages_max(topic) or self.partition_bytes(topic)
+        return bool(limited) and not self.refuses(topic)
 
     def of_sends(self, topic: Topic) -> SendLimits:
         """Refusing removes nothing: it depends neither on `retention` nor on the cleaner."""
         message_bytes = MESSAGE_SIZE_MAX.of(topic.settings, self._system)
         if not self.refuses(topic):
             return SendLimits(message_bytes)
-        return SendLimits(message_bytes, self.messages_max(topic), self.size_bytes(topic))
+        return SendLimits(message_bytes, self.messages_max(topic), self.size_bytes(topic), self.partition_bytes(topic))
 
     def of(self, topic: Topic) -> PartitionLimits:
-        """Of each of its partitions."""
+        """Of each of its partitions. When segments are sealed depends neither on `retention` nor on the cleaner."""
+        own_size = SEGMENT_SIZE.of(topic.settings, self._system)
+        sealed = PartitionLimits(
+            segment_bytes=0 if own_size == self._system.segment_size_bytes else own_size,
+            segment_age_us=self.segment_age_us(topic),
+        )
         if not self.is_on(topic):
-            return PartitionLimits()
+            return sealed
         expiry_us = self.expiry_us(topic)
         held_us = self._system.retention.held_max_ms * 1000 or expiry_us or HELD_WITHOUT_EXPIRY_US
-        messages_max = 0 if self.refuses(topic) else self.messages_max(topic)
-        return PartitionLimits(expiry_us, min(held_us, NEVER), messages_max)
+        drops = not self.refuses(topic)
+        return sealed._replace(
+            expiry_us=expiry_us,
+            held_us=min(held_us, NEVER),
+            messages_max=self.messages_max(topic) if drops else 0,
+            bytes_max=self.partition_bytes(topic) if drops else 0,
+        )

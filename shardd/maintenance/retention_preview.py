@@ -43,24 +43,29 @@ def _of_topic(
 ) -> WouldGo:
     gone: list[Sealed] = []
     kept: list[Sealed] = []
-    expiry_us, messages_max = limits.expiry_us(topic), 0 if limits.refuses(topic) else limits.messages_max(topic)
+    drops, expiry_us = not limits.refuses(topic), limits.expiry_us(topic)
+    messages_max = limits.messages_max(topic) if drops else 0
+    bytes_max = limits.partition_bytes(topic) if drops else 0
     total = 0
     for partition in topic.partitions:
         throttle.spend(1)
         directory = layout.partition_directory(data, stream.id, topic.id, partition.id)
         segments = list(_sealed(directory, partition.incarnation))
-        total += sum(each.log_bytes for each in segments)
+        size_bytes = sum(each.log_bytes for each in segments)
+        total += size_bytes
         messages = sum(each.count for each in segments)
         for each in segments:
             expired = expiry_us and each.last_timestamp + expiry_us <= now_us
-            if expired or (messages_max and messages - each.count >= messages_max):
+            many = messages_max and messages - each.count >= messages_max
+            if expired or many or (bytes_max and size_bytes > bytes_max):
                 gone.append(each)
                 messages -= each.count
+                size_bytes -= each.log_bytes
             else:
                 kept.append(each)
     too_much = limits.size_bytes(topic) * 9 // 10
     total -= sum(each.log_bytes for each in gone)
-    if too_much and not limits.refuses(topic):
+    if too_much and drops:
         for each in sorted(kept, key=lambda each: each.first_timestamp):
             if total < too_much:
                 break

@@ -16,6 +16,11 @@ from shardd.config import codecs
 from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
 from shardd.metadata.ids import free_after, next_id
+from shardd.metadata.liftbridge import (
+    LIFTBRIDGE_CHANGES,
+    attributes_of,
+    native_effect,
+)
 from shardd.metadata.producers import PRODUCER_CHANGES
 from shardd.metadata.records import Record
 from shardd.metadata.state import EMPTY, ConsumerGroup, Partition, Permissions, State, Stream, Topic, User
@@ -40,6 +45,7 @@ def apply(state: State, record: Record) -> State:
         raise ApplyError(f"record {record.index} cannot follow record {state.index}")
     try:
         changed: State = _CHANGES[type(record.command)](state, record, record.command)
+        changed = native_effect(state, changed, record)
     except LookupError as error:
         raise ApplyError(
             f"record {record.index} ({type(record.command).__name__}) names what does not exist"
@@ -71,24 +77,6 @@ def created_id(state: State, command: commands.Command) -> int:
             return next_id(state.free_user_ids, len(state.users))
         case commands.InitProducer():
             return command.producer or state.index + 1
-        case _:
-            return 0
-
-
-def partitions_concerned(state: State, command: commands.Command) -> int:
-    """How many partitions `command` would make, purge or delete in `state`; 0 when it names what does not exist."""
-    match command:
-        case commands.CreateTopic():
-            return command.partitions_count
-        case commands.CreatePartitions() | commands.DeletePartitions():
-            return command.count
-        case commands.DeleteStream() | commands.PurgeStream():
-            stream = state.streams.get(command.stream.id)
-            return 0 if stream is None else sum(len(topic.partitions) for topic in stream.topics.values())
-        case commands.DeleteTopic() | commands.PurgeTopic():
-            stream = state.streams.get(command.stream.id)
-            topic = None if stream is None else stream.topics.get(command.topic.id)
-            return 0 if topic is None else len(topic.partitions)
         case _:
             return 0
 
@@ -152,6 +140,7 @@ def _create_topic(
         replication_factor=command.replication_factor,
         partitions=partitions,
         settings=_with_retention(settings, command.retention),
+        liftbridge=attributes_of(command),
     )
     changed = replace(
         stream,
@@ -352,6 +341,7 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.PurgeStream: _purge_stream,
     commands.CreateTopic: _create_topic,
     commands.CreateTopicWithSettings: _create_topic_with_settings,
+    commands.CreateLiftbridgeStream: _create_topic_with_settings,
     commands.UpdateTopic: _update_topic,
     commands.DeleteTopic: _delete_topic,
     commands.PurgeTopic: _purge_topic,
@@ -363,4 +353,5 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.CreateUser: _create_user,
     **USER_CHANGES,
     **PRODUCER_CHANGES,
+    **LIFTBRIDGE_CHANGES,
 }

@@ -203,6 +203,66 @@ class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043
     """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
 
 
+class PrepareLiftbridge(msgspec.Struct, frozen=True, array_like=True, tag=1050):
+    """The topics of this native stream are streams of Liftbridge from now on (docs/adr/0092-liftbridge-metadata.md).
+    `server_id`: kept when there is none yet. Made by the server itself, as those below have no wire codes."""
+
+    stream: Ref
+    server_id: str
+
+
+class CreateLiftbridgeStream(CreateTopicWithSettings, frozen=True, array_like=True, tag=1051):
+    """A topic that is a stream of Liftbridge from the start: `title` is its name there, which may not be that of the
+    topic. `attributes`: (name, value) of its settings as they were asked for."""
+
+    title: str = ""
+    subject: str = ""
+    queue_group: str = ""
+    attributes: tuple[tuple[str, int | bool], ...] = ()
+
+
+class PauseLiftbridgeStream(msgspec.Struct, frozen=True, array_like=True, tag=1052):
+    """`partitions` empty: all of them, as in SetLiftbridgeReadonly."""
+
+    stream: Ref
+    topic: Ref
+    partitions: tuple[int, ...]
+    resume_all: bool
+
+
+class ResumeLiftbridgeStream(msgspec.Struct, frozen=True, array_like=True, tag=1053):
+    """A partition; all of them when the pause has said so."""
+
+    stream: Ref
+    topic: Ref
+    partition: int
+
+
+class SetLiftbridgeReadonly(msgspec.Struct, frozen=True, array_like=True, tag=1054):
+    stream: Ref
+    topic: Ref
+    partitions: tuple[int, ...]
+    readonly: bool
+
+
+class JoinLiftbridgeGroup(msgspec.Struct, frozen=True, array_like=True, tag=1055):
+    """`streams`: (stream, topic) of each, in the order in which the member has named them."""
+
+    user: Ref
+    group_name: str
+    consumer: str
+    streams: tuple[tuple[Ref, Ref], ...]
+
+
+class LeaveLiftbridgeGroup(msgspec.Struct, frozen=True, array_like=True, tag=1056):
+    """`expired`: the server does it, because the member was silent while the group was in `epoch`."""
+
+    group_name: str
+    consumer: str
+    expired: bool = False
+    epoch: int = 0
+
+
 Command = (
     CreateStream
     | DeleteStream
@@ -229,6 +289,13 @@ Command = (
     | DeleteExpiredTokens
     | InitProducer
     | ExpireProducers
+    | PrepareLiftbridge
+    | CreateLiftbridgeStream
+    | PauseLiftbridgeStream
+    | ResumeLiftbridgeStream
+    | SetLiftbridgeReadonly
+    | JoinLiftbridgeGroup
+    | LeaveLiftbridgeGroup
 )
 
 

@@ -91,4 +91,11 @@ _CONCERNS: Final[dict[type[commands.Command], Callable[[State, Any], Concern | N
     commands.DeleteExpiredTokens: _nothing,
     commands.InitProducer: _nothing,  # the engine knows producers by themselves
     commands.ExpireProducers: _nothing,
+    commands.PrepareLiftbridge: _nothing,
+    commands.CreateLiftbridgeStream: _nothing,
+    commands.PauseLiftbridgeStream: _nothing,
+    commands.ResumeLiftbridgeStream: _nothing,
+    commands.SetLiftbridgeReadonly: _nothing,  # the owner of a partition knows whether it may be written
+    commands.JoinLiftbridgeGroup: _nothing,
+    commands.LeaveLiftbridgeGroup: _nothing,
 }

@@ -9,14 +9,17 @@ from typing import Final
 
 import msgspec
 
-from shardd.metadata.apply import apply, partitions_concerned
+from shardd.metadata.apply import apply
 from shardd.metadata.commands import Command, CreateUser, Ref, UpdatePermissions
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
+from shardd.metadata.steps import steps_concerned
 from shardd.protocol.permissions import entries_count
 from shardd.runtime.threads import T, Threads, Ts
 
-APPLY_INLINE_PARTITIONS: Final = 2_000  # records that concern more are applied in a helper thread
+APPLY_INLINE_STEPS: Final = (
+    2_000  # records that cost more (partitions, members of groups) are applied in a helper thread
+)
 INLINE_ENTRIES: Final = 1_000  # changes with more permissions are encoded in a helper thread
 INLINE_BYTES: Final = 16 * 1024  # larger records and changes are decoded in a helper thread
 
@@ -108,7 +111,7 @@ def is_large(command: Command) -> bool:
 
 
 async def apply_beside(threads: Threads, state: State, record: Record) -> State:
-    """`apply`; of a record that concerns many partitions in a helper thread, so that the loop goes on. ApplyError."""
-    if partitions_concerned(state, record.command) <= APPLY_INLINE_PARTITIONS:
+    """`apply`; of a record that costs much in a helper thread, so that the loop goes on. ApplyError."""
+    if steps_concerned(state, record.command) <= APPLY_INLINE_STEPS:
         return apply(state, record)
     return await threads.run(apply, state, record)

@@ -3,8 +3,9 @@ little-endian.
 
     offset size field
     0      8    magic "SHRDSNAP"
-    8      4    version, u32: 4 when a user has producers; 3 when access tokens of a user were revoked; 2 when a topic
-                has settings of its own; else 1 (what earlier programs read)
+    8      4    version, u32: 5 when there is something of Liftbridge; 4 when a user has producers; 3 when access
+                tokens of a user were revoked; 2 when a topic has settings of its own; else 1 (what earlier programs
+                read)
     12     4    reserved, 0
     16     8    index of the last record that it covers
     24     32   digest of that record (records.py): ties the snapshot to the chain of the log
@@ -28,6 +29,7 @@ from typing import Final
 import msgspec
 
 from shardd.metadata.errors import LogError
+from shardd.metadata.liftbridge_state import NO_LIFTBRIDGE
 from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import State
@@ -35,7 +37,8 @@ from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, read_file
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"
-VERSION: Final = 4
+VERSION: Final = 5
+VERSION_WITHOUT_LIFTBRIDGE: Final = 4
 VERSION_WITHOUT_PRODUCERS: Final = 3
 VERSION_WITHOUT_REVOKED: Final = 2
 VERSION_WITHOUT_SETTINGS: Final = 1
@@ -93,8 +96,10 @@ def encode_snapshot(state: State, submissions: Iterable[Submission]) -> bytes:
 
 def _version_of(state: State) -> int:
     """The lowest one that holds it."""
-    if state.producer_owners:
+    if state.liftbridge != NO_LIFTBRIDGE:
         return VERSION
+    if state.producer_owners:
+        return VERSION_WITHOUT_LIFTBRIDGE
     if any(user.revoked or user.access_mark for user in state.users.values()):
         return VERSION_WITHOUT_PRODUCERS
     settings = any(topic.settings for stream in state.streams.values() for topic in stream.topics.values())

@@ -12,6 +12,7 @@ import msgspec
 from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
+from shardd.metadata.snapshot_liftbridge import LiftbridgeImage, liftbridge_image, with_liftbridge
 from shardd.metadata.state import (
     EMPTY,
     ConsumerGroup,
@@ -101,6 +102,7 @@ class Image(msgspec.Struct, array_like=True, frozen=True):
     free_slots: tuple[int, ...]
     next_slot: int
     submissions: list[Submission]
+    liftbridge: LiftbridgeImage | None = None  # in version 5
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=plain_map)
@@ -116,6 +118,7 @@ def encode_image(state: State, submissions: Iterable[Submission]) -> bytes:
         free_slots=state.free_slots,
         next_slot=state.next_slot,
         submissions=list(submissions),
+        liftbridge=liftbridge_image(state),
     )
     return _encoder.encode(image)
 
@@ -141,7 +144,7 @@ def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[S
         free_slots=image.free_slots,
         next_slot=image.next_slot,
     )
-    return state, image.submissions
+    return with_liftbridge(state, image.liftbridge), image.submissions
 
 
 def _check_ranges(image: Image) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from immutables import Map
 
+from shardd.metadata.liftbridge_state import NO_LIFTBRIDGE, Liftbridge, LiftbridgeStream
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 
 __all__ = [
@@ -61,7 +62,8 @@ class ConsumerGroup(msgspec.Struct, frozen=True, gc=False):
 
 class Topic(msgspec.Struct, frozen=True, gc=False):
     """`message_expiry_us` and `max_topic_size_bytes` are resolved values (2^64-1 = never, unlimited). `settings`: those
-    of `shardd.protocol.topic_setting_table` that are set, canonical; the others follow the server's."""
+    of `shardd.protocol.topic_setting_table` that are set, canonical; the others follow the server's. `liftbridge`: what
+    it is as a stream of Liftbridge; None: it is none, or what its name says (shardd/metadata/liftbridge.py)."""
 
     id: int
     name: str
@@ -76,6 +78,7 @@ class Topic(msgspec.Struct, frozen=True, gc=False):
     group_ids: Map[str, int] = EMPTY
     free_group_ids: tuple[int, ...] = ()
     settings: Map[str, str] = EMPTY
+    liftbridge: LiftbridgeStream | None = None
 
 
 class Stream(msgspec.Struct, frozen=True, gc=False):
@@ -143,3 +146,4 @@ class State(msgspec.Struct, frozen=True):
     producer_owners: Map[int, int] = EMPTY  # id of a producer -> user id
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0
+    liftbridge: Liftbridge = NO_LIFTBRIDGE

@@ -13,6 +13,7 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.ids import is_free
 from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
+from shardd.metadata.validate_liftbridge import liftbridge_effect, liftbridge_existence, liftbridge_values
 from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
@@ -47,11 +48,11 @@ def validate_values(command: Command) -> Status:
         return Status.INVALID_COMMAND
     if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:
         return Status.INVALID_FORMAT
-    return user_values(command)
+    return liftbridge_values(command) or user_values(command)
 
 
 def validate_existence(state: State, command: Command) -> Status:
-    """1009, 2010 or 5000 unless what the command names exists in the same incarnation."""
+    """1009, 2010, 5000 or 5006 unless what the command names exists in the same incarnation."""
     if isinstance(command, _ON_STREAM):
         return Status.OK if find_stream(state, command.stream) else Status.STREAM_ID_NOT_FOUND
     if isinstance(command, _ON_TOPIC):
@@ -63,7 +64,7 @@ def validate_existence(state: State, command: Command) -> Status:
             return Status.TOPIC_ID_NOT_FOUND
         if isinstance(command, commands.DeleteConsumerGroup) and find_group(topic, command.group) is None:
             return Status.CONSUMER_GROUP_ID_NOT_FOUND
-    return Status.OK
+    return liftbridge_existence(state, command)
 
 
 def validate_effect(state: State, command: Command) -> Status:
@@ -75,7 +76,7 @@ def validate_effect(state: State, command: Command) -> Status:
             taken = state.stream_ids.get(command.name, command.stream.id) != command.stream.id
             return Status.STREAM_NAME_ALREADY_EXISTS if taken else Status.OK
         case commands.CreateTopic():
-            return _create_topic(state, command)
+            return _create_topic(state, command) or liftbridge_effect(state, command)
         case commands.UpdateTopic():
             topic_ids = state.streams[command.stream.id].topic_ids
             taken = topic_ids.get(command.name, command.topic.id) != command.topic.id
@@ -90,7 +91,7 @@ def validate_effect(state: State, command: Command) -> Status:
         case commands.CreateConsumerGroup():
             return _create_group(state, command)
         case _:
-            return user_effect(state, command)
+            return liftbridge_effect(state, command) or user_effect(state, command)
 
 
 def find_stream(state: State, ref: Ref) -> Stream | None:
@@ -159,7 +160,13 @@ _NAMED: Final = (
     commands.UpdateTopic,
     commands.CreateConsumerGroup,
 )
-_ON_STREAM: Final = (commands.UpdateStream, commands.DeleteStream, commands.PurgeStream, commands.CreateTopic)
+_ON_STREAM: Final = (
+    commands.UpdateStream,
+    commands.DeleteStream,
+    commands.PurgeStream,
+    commands.CreateTopic,
+    commands.PrepareLiftbridge,
+)
 _ON_TOPIC: Final = (
     commands.UpdateTopic,
     commands.DeleteTopic,
@@ -169,4 +176,7 @@ _ON_TOPIC: Final = (
     commands.DeletePartitions,
     commands.CreateConsumerGroup,
     commands.DeleteConsumerGroup,
+    commands.PauseLiftbridgeStream,
+    commands.ResumeLiftbridgeStream,
+    commands.SetLiftbridgeReadonly,
 )

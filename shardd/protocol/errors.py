@@ -1,8 +1,8 @@
 """The one error taxonomy of the server (docs/protocol/statuses.md): every status that a client can be answered with.
 
 Those that Iggy's server answers, and of its other ones what this server or a client of it has a use for: 1006, 2006,
-and 4101, which it answers to sends. All transports use this enum: the number is the status of the binary protocol,
-`http_code` the name in an HTTP error body.
+and 4010 and 4101, which it answers to sends. 4102 is this server's own: who asks for a certain offset may get it. All
+transports use this enum: the number is the status of the binary protocol, `http_code` the name in an HTTP error body.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Status(IntEnum):
     SEGMENT_NOT_FOUND = 4000
     CANNOT_SAVE_INDEX_TO_SEGMENT = 4007
     INVALID_MESSAGES_COUNT = 4009
+    CANNOT_APPEND_MESSAGE = 4010
     CANNOT_READ_MESSAGE = 4011
     TOO_BIG_USER_HEADERS = 4017
     TOO_BIG_MESSAGE_PAYLOAD = 4022
@@ -107,6 +108,7 @@ class Status(IntEnum):
     OPTIONS_BLOCK_TOO_LARGE = 4043
     INVALID_OFFSET = 4100
     INVALID_RESERVED_FIELD = 4101
+    UNEXPECTED_OFFSET = 4102
     CONSUMER_GROUP_ID_NOT_FOUND = 5000
     CONSUMER_GROUP_ID_ALREADY_EXISTS = 5001
     CONSUMER_GROUP_NAME_ALREADY_EXISTS = 5004

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, producers, topic_settings
+from shardd.protocol import bounds, leases, producers, topic_settings
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -30,6 +30,7 @@ class ExtensionCode(IntEnum):
     LIST_EXTENSIONS = 0x5344_0000
     GET_METRICS = 0x5344_0001
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
+    LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
@@ -66,6 +67,7 @@ class ExtensionRequest(msgspec.Struct, frozen=True):
 AnyExtensionRequest = (
     ExtensionRequest
     | bounds.GetPartitionBounds
+    | leases.LeaseFiles
     | topic_settings.SetTopicSettings
     | topic_settings.GetTopicSettings
     | producers.InitProducer
@@ -75,6 +77,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.LIST_EXTENSIONS: ExtensionRequest.read,
     ExtensionCode.GET_METRICS: ExtensionRequest.read,
     ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
+    ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
     ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
     ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
     ExtensionCode.INIT_PRODUCER: producers.InitProducer.read,
@@ -93,6 +96,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
+    Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),

@@ -61,3 +61,21 @@ class WaitingPoll(PollMessages, frozen=True):
 
     def encode(self) -> bytes:
         return PollMessages.encode(self) + wire.u32(self.wait_ms)
+
+
+class WaitForMessages(msgspec.Struct, frozen=True):
+    """Only doors have it: for a message at `offset` or behind it."""
+
+    stream: Identifier
+    topic: Identifier
+    partition: int
+    offset: int
+    timeout_ms: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> WaitForMessages:
+        return cls(reader.identifier(), reader.identifier(), reader.u32(), reader.u64(), reader.u32())
+
+    def encode(self) -> bytes:
+        address = wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.u32(self.partition) + wire.u64(self.offset) + wire.u32(self.timeout_ms)

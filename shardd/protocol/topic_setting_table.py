@@ -17,12 +17,21 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from shardd.config import codecs
-from shardd.config.schema import ACK_LEVELS, DEDUPLICATION_ENTRIES_MAX, DEDUPLICATION_EXPIRY_MAX_MS, System
+from shardd.config.schema import (
+    ACK_LEVELS,
+    DEDUPLICATION_ENTRIES_MAX,
+    DEDUPLICATION_EXPIRY_MAX_MS,
+    SEGMENT_BYTES_MAX,
+    System,
+)
 from shardd.config.units import format_duration_us, format_size, parse_duration_us, parse_size_bytes
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression
 
 V = TypeVar("V")
+SEGMENT_SIZE_LEAST: Final = 1 << 20  # who may change a topic cannot make a file of every few messages
+SEGMENT_AGE_LEAST_US: Final = 60_000_000
+SEGMENT_AGE_MOST_US: Final = 3650 * 86_400_000_000
 _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -76,14 +85,16 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """A whole number between two others, both allowed."""
+    """A whole number between two others, both allowed; `or_zero`: or 0."""
 
     least: int
     most: int
+    or_zero: bool = False
 
     @property
     def takes(self) -> str:
-        return f"a {self._kind()} from {self.show(self.least)} to {self.show(self.most)}"
+        range_ = f"a {self._kind()} from {self.show(self.least)} to {self.show(self.most)}"
+        return f"{range_}, or 0" if self.or_zero else range_
 
     def parse(self, text: str) -> int:
         return self._within(self._parse(text.strip()))
@@ -108,7 +119,7 @@ class Count(msgspec.Struct, frozen=True):
         return int(text)
 
     def _within(self, value: int) -> int:
-        if not self.least <= value <= self.most:
+        if not self.least <= value <= self.most and not (self.or_zero and value == 0):
             raise ValueError(value)
         return value
 
@@ -212,7 +223,27 @@ RETENTION: Final = Setting(
 PARTITION_MESSAGES_MAX: Final = Setting(
     "partition_messages_max", Count(0, 1 << 62), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
 )
-# what becomes of a send to a topic that has its size, or to a partition that has its messages
+# bytes that are kept of a partition: whole segments go, the oldest first, the active one stays; 0: all of them
+PARTITION_SIZE_MAX: Final = Setting(
+    "partition_size_max", Size(0, 1 << 50), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
+)
+# at which size segments are sealed
+SEGMENT_SIZE: Final = Setting(
+    "segment_size",
+    Size(SEGMENT_SIZE_LEAST, SEGMENT_BYTES_MAX),
+    lambda system: system.segment_size_bytes,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.UNCHANGED,
+)
+# at which age of its first message a segment is sealed that is not full; 0: at none
+SEGMENT_AGE_MAX: Final = Setting(
+    "segment_age_max",
+    Duration(SEGMENT_AGE_LEAST_US, SEGMENT_AGE_MOST_US, or_zero=True),
+    lambda _: 0,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.UNCHANGED,
+)
+# what becomes of a send to a topic that has its size, or to a partition that has its messages or its size
 DISCARD: Final = Setting(
     "discard", Name(("oldest", "refuse")), lambda _: "oldest", ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
 )
@@ -254,6 +285,9 @@ SETTINGS: Mapping[str, Setting[Any]] = {
         COMPRESSION,
         RETENTION,
         PARTITION_MESSAGES_MAX,
+        PARTITION_SIZE_MAX,
+        SEGMENT_SIZE,
+        SEGMENT_AGE_MAX,
         DISCARD,
         MESSAGE_SIZE_MAX,
         ARCHIVE,

@@ -98,7 +98,8 @@ class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a door gets: nothing of the data, and no password. `logging`: those of the server. `trust`: its places at
     the workers. `respawns`: how many processes of this door there were before. `listener_fds`: where its clients
     connect, in the order of its specification; `options`: settings of its own, as it encodes them. `tls_fd`: as that
-    of a worker, with what is shown by doors. `cpus`: where it runs; none: on all."""
+    of a worker, with what is shown by doors. `cpus`: where it runs; none: on all. `addresses`: the actual ones of all
+    doors, by the setting that says so."""
 
     name: str
     shards: int
@@ -112,6 +113,7 @@ class DoorInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: bytes = b""
     tls_fd: int = -1
     cpus: list[int] = []
+    addresses: dict[str, str] = {}
 
     def descriptors(self) -> list[int]:
         tls = [self.tls_fd] if self.tls_fd >= 0 else []

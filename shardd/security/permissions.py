@@ -15,6 +15,7 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Permissions, State
 from shardd.metadata.validate_users import ROOT_USER_ID, find_user
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 
 __all__ = ["ROOT_USER_ID", "Rule", "allowed", "command_allowed", "grants"]
 
@@ -95,11 +96,18 @@ def grants(
 
 
 def allowed(state: State, user_id: int, rule: Rule, stream_id: int | None = None, topic_id: int | None = None) -> bool:
-    """Whether a user may do what `rule` is about. Unknown users may nothing, root may everything."""
+    """Whether a user may do what `rule` is about. Unknown users may nothing, root may everything. What the server alone
+    writes nobody else sends to, whatever he may elsewhere."""
     user = state.users.get(user_id)
     if user is None:
         return False
-    return user_id == ROOT_USER_ID or grants(user.permissions, rule, stream_id, topic_id)
+    if user_id == ROOT_USER_ID:
+        return True
+    if rule is Rule.SEND_MESSAGES:
+        names = state.liftbridge.names
+        if any(names.get(reserved) == (stream_id, topic_id) for reserved in RESERVED_STREAMS):
+            return False
+    return grants(user.permissions, rule, stream_id, topic_id)
 
 
 def command_allowed(state: State, user: Ref, command: Command) -> bool:
@@ -131,5 +139,46 @@ def _command_allowed(state: State, user_id: int, command: Command) -> bool:
             return command.user.id == user_id
         case commands.DeleteExpiredTokens() | commands.ExpireProducers():
             return user_id == ROOT_USER_ID  # the server itself
+        case (
+            commands.PrepareLiftbridge()
+            | commands.ResumeLiftbridgeStream()
+            | commands.JoinLiftbridgeGroup()
+            | commands.LeaveLiftbridgeGroup()
+        ):
+            return _liftbridge_allowed(state, user_id, command)
         case _:
             return allowed(state, user_id, Rule.CHANGE_TOPIC, command.stream.id, command.topic.id)
+
+
+def _liftbridge_allowed(state: State, user_id: int, command: Command) -> bool:
+    """Whoever may use a partition resumes it. A member has to be one that polls all its streams, and leaves by the
+    hand of somebody who may do that, too."""
+    match command:
+        case commands.ResumeLiftbridgeStream():
+            return any(
+                allowed(state, user_id, rule, command.stream.id, command.topic.id)
+                for rule in (Rule.SEND_MESSAGES, Rule.POLL_MESSAGES)
+            )
+        case commands.JoinLiftbridgeGroup():
+            places = set(command.streams)
+            return command.user.id == user_id and all(
+                allowed(state, user_id, Rule.POLL_MESSAGES, stream.id, topic.id) for stream, topic in places
+            )
+        case commands.LeaveLiftbridgeGroup() if not command.expired:
+            return may_be_member(state, user_id, command.group_name, command.consumer)
+        case _:
+            return user_id == ROOT_USER_ID  # the server itself
+
+
+def may_be_member(state: State, user_id: int, group_name: str, consumer: str) -> bool:
+    """Whether a user may poll every stream that a member of a group of Liftbridge has subscribed to. Of one that has
+    none any more: whoever may poll the topics of the home stream."""
+    liftbridge = state.liftbridge
+    group = liftbridge.groups.get(group_name)
+    streams = None if group is None else group.members.get(consumer)
+    if streams is None:
+        return False
+    if not streams:
+        home = None if liftbridge.home is None else liftbridge.home[0]
+        return allowed(state, user_id, Rule.POLL_MESSAGES, home)
+    return all(allowed(state, user_id, Rule.POLL_MESSAGES, *liftbridge.names[stream]) for stream in streams)

@@ -171,6 +171,7 @@ class DoorKeeper:
             options=door.options,
             cpus=list(door.cpus),
             tls_fd=self._tls_fd,
+            addresses=self._listeners.actual,
         )
         try:
             door.spawn(inheritance)

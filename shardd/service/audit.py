@@ -4,6 +4,8 @@ by id and name; of values only those that are no secret and no content."""
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Final
 
 from shardd.metadata.commands import Command, Ref
@@ -12,7 +14,11 @@ from shardd.runtime.audit_file import LOGGER, AuditEntry, Named
 from shardd.service.identity import Identity
 
 _audit: Final = logging.getLogger(LOGGER)
-_VALUES: Final = ("name", "partitions_count", "count", "active")
+_VALUES: Final = (
+    *("name", "partitions_count", "count", "active"),
+    *("title", "partition", "partitions", "readonly", "resume_all", "group_name", "consumer"),
+)
+LOGINS_INTERVAL_S: Final = 10.0
 _GONE: Final = "?"
 
 
@@ -31,6 +37,27 @@ def tell_deleted_segments(state: State, identity: Identity, place: tuple[Stream,
     stream, topic, partition = place
     what = {"stream": Named(stream.id, stream.name), "topic": Named(topic.id, topic.name)}
     _tell(state, identity, "DeleteSegments", what, {"partition": partition.id, "count": count}, None)
+
+
+class AuditOfLogins:
+    """Logins that a setting makes, without a password: anybody may cause them, so at most one line in
+    LOGINS_INTERVAL_S for each setting tells of them, with how many there were since the line before."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due_s: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def tell(self, state: State, identity: Identity, setting: str) -> None:
+        """`identity`: who has been logged in."""
+        logins = self._untold.get(setting, 0) + 1
+        now_s = self._clock()
+        if now_s < self._due_s.get(setting, now_s):
+            self._untold[setting] = logins
+            return
+        self._due_s[setting] = now_s + LOGINS_INTERVAL_S
+        self._untold[setting] = 0
+        _tell(state, identity, "LoginBySetting", {}, {"setting": setting, "logins": logins}, None)
 
 
 def _tell(

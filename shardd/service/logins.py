@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -12,6 +12,7 @@ from shardd.metadata.state import User, has_expired
 from shardd.metadata.validate_users import password_fits, user_name_fits
 from shardd.protocol import account_requests, limits, requests
 from shardd.protocol.account_replies import LoggedIn
+from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.threads import UnwantedError
 from shardd.security import ROOT_USER_ID, Passwords
@@ -19,6 +20,7 @@ from shardd.security.login_turns import LoginTurns
 from shardd.security.tokens import find_token
 from shardd.service import base
 from shardd.service.access_tokens import AccessTokenService
+from shardd.service.audit import AuditOfLogins
 from shardd.service.base import Connections
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session
@@ -31,6 +33,8 @@ _FAILED: Final = frozenset(
         Status.PERSONAL_ACCESS_TOKEN_EXPIRED,
     }
 )
+
+BY_SETTING: Final = {Purpose.ANONYMOUS: "liftbridge.anonymous_user", Purpose.NATS: "liftbridge.nats.user"}
 
 
 class LoginEngine(Connections, Protocol):
@@ -53,6 +57,7 @@ class LoginService:
         attempts_max: int,
         access_tokens: AccessTokenService,
         anonymous_user: str = "",
+        users_by_setting: Mapping[Purpose, str] | None = None,
     ) -> None:
         self._metadata = metadata
         self._passwords = passwords
@@ -61,6 +66,8 @@ class LoginService:
         self._attempts_max = attempts_max
         self._access_tokens = access_tokens
         self._anonymous_user = anonymous_user
+        self._users_by_setting = users_by_setting or {}
+        self._told = AuditOfLogins()
         self.stopping = False
 
     async def login(self, identity: Identity, request: requests.Login) -> LoggedIn:
@@ -125,6 +132,26 @@ class LoginService:
             return None
         self._log_in(identity, user)
         return user.id
+
+    async def login_by_setting(self, identity: Identity, purpose: Purpose) -> LoggedIn:
+        """As the user whom a setting names for clients of a door without a login of their own: 8; 5 when it names
+        nobody, 42 somebody who is not there; 47 inactive; 41 root, whatever its name is."""
+        if self.stopping:
+            raise ShardError(Status.DISCONNECTED)
+        setting, name = BY_SETTING[purpose], self._users_by_setting.get(purpose, "")
+        _entered(identity)
+        if not name:
+            raise ShardError(Status.FEATURE_UNAVAILABLE, f"{setting} names nobody")
+        user = self._account(name)
+        if user is None:
+            raise ShardError(Status.INVALID_CREDENTIALS, f"{setting}: there is no user {name!r}")
+        if user.id == ROOT_USER_ID:
+            raise ShardError(Status.UNAUTHORIZED, f"{setting}: nobody acts as root without its password")
+        if not user.active:
+            raise ShardError(Status.USER_INACTIVE, f"{setting}: the user {name!r} is inactive")
+        logged_in = self._log_in(identity, user)
+        self._told.tell(self._metadata.state, Identity(user.id, user.incarnation, identity.session), setting)
+        return logged_in
 
     async def logout(self, identity: Identity, request: requests.Empty) -> None:
         if identity.session is not None:

@@ -73,7 +73,7 @@ class MessageService:
         _check(identity, request)
 
         async def append(place: Place, _partition: Partition) -> int:
-            return await self._requests.calls.append(place, request.count, request.batch)
+            return (await self._requests.calls.append(place, request.count, request.batch)).status
 
         raise_refusal(
             await self._requests.ask(

@@ -1,4 +1,4 @@
-"""Work that only the owner of a partition can do and that is not on the warm path: offsets and flushes.
+"""Work that only the owner of a partition can do and that is not on the warm path: offsets, flushes, leases.
 
 Each call goes to the owner: to the engine here, or over the bus to the shard that serves the same call there.
 """
@@ -25,6 +25,7 @@ from shardd.protocol.namespaces import partition_ids
 from shardd.protocol.topic_setting_table import ARCHIVE
 from shardd.runtime.channel import BusError, Channel, Senders
 from shardd.service.base import partition_at, partition_namespace
+from shardd.service.lease_table import Leases
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
@@ -43,6 +44,7 @@ class Operation(IntEnum):
     FLUSH = 3
     DELETE_SEGMENTS = 4
     STORE_OFFSET = 5
+    LEASE = 6
 
 
 class Home(msgspec.Struct, array_like=True, frozen=True):
@@ -67,6 +69,7 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
     count: int = 0
     offset: int = 0
     assignment: int = 0  # generation of a member's assignment
+    user: int = 0
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
@@ -95,8 +98,9 @@ def sync_descriptors(descriptors: Iterable[int]) -> int:
 class PartitionCalls:
     """Client and server side of the calls of one shard. Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, engine: Engine, bus: Channel, data_directory: Path) -> None:
+    def __init__(self, metadata: Metadata, engine: Engine, bus: Channel, data_directory: Path, leases: Leases) -> None:
         self._metadata = metadata
+        self._leases = leases
         self._engine = engine
         self._bus = bus
         self._data_directory = data_directory
@@ -138,6 +142,10 @@ class PartitionCalls:
         """
         self._raise(await self._call(_Call(Operation.DELETE_SEGMENTS, home, count=count)))
 
+    async def lease(self, home: Home, user: int, offset: int, seconds: int) -> None:
+        """Files of messages from `offset` on stay for so long, as far as there is room. `ShardError` 3007, 5."""
+        self._raise(await self._call(_Call(Operation.LEASE, home, user=user, offset=offset, count=seconds)))
+
     @staticmethod
     def _raise(answer: _Answer) -> None:
         if answer.status != Status.OK:
@@ -173,6 +181,11 @@ class PartitionCalls:
         if call.operation is Operation.STORE_OFFSET:
             status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment)
             return _Answer(await self._durably(namespace, status))
+        if call.operation is Operation.LEASE:
+            try:
+                return _Answer(self._leases.take(namespace, call.user, call.offset, call.count))
+            except KeyError:  # deleted meanwhile
+                return _Answer(Status.PARTITION_NOT_FOUND)
         status = engine.partition_flush(namespace)
         if status == Status.OK and call.fsync:
             status = await self._sync(namespace)

@@ -29,7 +29,7 @@ class PartitionRequests:
         self._metadata = metadata
         self.calls = calls
         self._shards = shards
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     async def ask(
         self,
@@ -46,7 +46,7 @@ class PartitionRequests:
         """
         attempt = 0
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 while True:
                     await wait_for_owner(attempt)
                     place, partition = self._find(identity, rule, names, choose)

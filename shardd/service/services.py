@@ -12,6 +12,7 @@ from shardd.engine.calls import EngineCalls
 from shardd.groups.members import GroupMembers
 from shardd.groups.surroundings import MembersSurroundings
 from shardd.metadata import Metadata
+from shardd.protocol.door_frames import Purpose
 from shardd.runtime.bus import Bus
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.threads import Threads
@@ -25,6 +26,13 @@ from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.groups import GroupService
+from shardd.service.lease_table import Leases
+from shardd.service.leases import LeaseService
+from shardd.service.liftbridge_figures import LiftbridgeFigures
+from shardd.service.liftbridge_groups import LiftbridgeGroupService
+from shardd.service.liftbridge_publish import LiftbridgePublishService
+from shardd.service.liftbridge_streams import LiftbridgeStreamService
+from shardd.service.liftbridge_tasks import LiftbridgeTasks
 from shardd.service.logins import LoginService
 from shardd.service.messages import MessageService
 from shardd.service.offsets import OffsetService
@@ -43,6 +51,7 @@ from shardd.service.tokens import TokenService
 from shardd.service.topic_settings import TopicSettingsService
 from shardd.service.topics import TopicService
 from shardd.service.users import UserService
+from shardd.service.waiting import MessageWaits
 
 
 class ServiceParts(msgspec.Struct, frozen=True):
@@ -58,6 +67,7 @@ class ServiceParts(msgspec.Struct, frozen=True):
     passwords: Passwords
     login_turns: LoginTurns
     threads: Threads
+    leases: Leases
     server: ServerFacts
     figures: Callable[[], ShardFigures]
     own_logs: Callable[[], list[str]]
@@ -77,7 +87,7 @@ class Services:
         self.listener = parts.settings.tcp
         self.legacy = parts.settings.legacy
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
-        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory)
+        self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory, parts.leases)
         self.engine_calls = EngineCalls(engine)
         asked = PartitionRequests(
             metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
@@ -88,8 +98,10 @@ class Services:
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
+        self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
+        self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics, system)
         self.topics = TopicService(metadata, statistics, system)
@@ -116,12 +128,22 @@ class Services:
             parts.settings.server.login_attempts_max,
             self.access_tokens,
             parts.settings.legacy.anonymous_user,
+            {
+                Purpose.ANONYMOUS: parts.settings.liftbridge.anonymous_user,
+                Purpose.NATS: parts.settings.liftbridge.nats.user,
+            },
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
         self.tokens = TokenService(
             metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
         )
         self.producers = ProducerService(metadata, parts.settings.server.producer_expiry_ms)
+        liftbridge = parts.settings.liftbridge
+        self.liftbridge_streams = LiftbridgeStreamService(metadata, liftbridge, statistics.answers)
+        self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
+        self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
+        self.liftbridge_figures = LiftbridgeFigures()
+        self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.client import Credentials
+from shardd.protocol.leases import LEASE_MAX_S
 from shardd.spark import columns
 from shardd.spark.decode import BATCH_BYTES, Verify
 from shardd.spark.positions import (
@@ -59,7 +60,8 @@ class ReadMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What was asked for, with defaults filled in. Sizes in bytes, durations in milliseconds."""
+    """What was asked for, with defaults filled in. Sizes in bytes, durations in milliseconds. `lease_s`: for how long
+    files are to stay, 0: not."""
 
     servers: tuple[str, ...]
     topics: tuple[TopicName, ...]
@@ -91,6 +93,7 @@ class SourceOptions:
     retries: int
     retry_interval_ms: int
     progress_consumer: str | None
+    lease_s: int
     columns: tuple[str, ...]
     credentials: Credentials = field(repr=False)
 
@@ -102,7 +105,8 @@ NAMES: Final = (
     "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
     "minBytesPerPartition", "includeHeaders", "keyHeader", "readMode", "path", "archivePath", "verifyChecksums",
     "isolation", "batchBytes", "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "progressConsumer", "columns", "username", "password", "token", "credentialsFile",
+    "fetchOffset.retryIntervalMs", "progressConsumer", "lease", "columns", "username", "password", "token",
+    "credentialsFile",
 )  # fmt: skip
 _OWNED: Final = {
     "group": "the checkpoint decides the position, so there is no consumer group",
@@ -226,6 +230,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         retries=raw.number("fetchOffset.numRetries", 8, low=0, high=100) or 0,
         retry_interval_ms=raw.number("fetchOffset.retryIntervalMs", 250, high=60_000) or 0,
         progress_consumer=raw.text("progressConsumer"),
+        lease_s=_lease_s(raw),
         columns=wanted or columns.default_names(include_headers=include_headers, report_checksums=verify == "report"),
         credentials=credentials_of(raw, needed=read_mode is not ReadMode.ARCHIVE),
     )
@@ -269,6 +274,13 @@ def _positions(raw: RawOptions, streaming: bool) -> tuple[Positions, Positions]:
                 parse_positions(name, text, stream, by_timestamp=name.endswith("ByTimestamp"), default=default)
             )
     return sides[0], sides[1]
+
+
+def _lease_s(raw: RawOptions) -> int:
+    lease_ms = raw.duration_ms("lease", 300_000)
+    if lease_ms > LEASE_MAX_S * 1000:
+        raise OptionError(f"option 'lease' is '{raw.text('lease')}', but may be {LEASE_MAX_S // 60}m at most; 0: none")
+    return -(-lease_ms // 1000)
 
 
 def servers_of(raw: RawOptions) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.protocol import requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries, is_transient, unreachable
@@ -168,6 +169,10 @@ class Server:
     def offset_at(self, name: TopicName, partition: int, timestamp_us: int) -> int | None:
         """First offset whose append time is not before `timestamp_us`; None when there is none."""
         return self._offset_of(name, partition, PollingKind.TIMESTAMP, timestamp_us)
+
+    def lease(self, request: LeaseFiles) -> None:
+        """`ShardError`: 3 from another server, 5 without room."""
+        self._call(lambda c: c.lease_files(request))
 
     def store_progress(self, consumer: str, name: TopicName, partition: int, last_offset: int) -> None:
         """Stores how far a reader came under the name of a consumer, for whoever watches the lag."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark import columns, planner, reading
+from shardd.spark import columns, leases, planner, reading
 from shardd.spark.archive_server import ArchiveServer
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
@@ -96,12 +96,13 @@ class ShardReader(DataSourceReader):
             bounds = planner.discover(server, options, segments=planner.needs_segments(options))
             start = planner.resolve(server, options, options.starting, bounds, ending=False)
             end = planner.resolve(server, options, options.ending, bounds, ending=True)
+            planner.warn_of_withheld(options, bounds)
+            end = planner.with_cuts(options, bounds, start, end)
+            losses = Losses(accepted=not options.fail_on_data_loss)
+            found = planner.slices(options, bounds, start, end, losses)
+            leases.take(server, options, found)
         finally:
             server.close()
-        planner.warn_of_withheld(options, bounds)
-        end = planner.with_cuts(options, bounds, start, end)
-        losses = Losses(accepted=not options.fail_on_data_loss)
-        found = planner.slices(options, bounds, start, end, losses)
         return [SlicePartition(*each) for each in planner.tasks(found, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.errors import ShardError
-from shardd.spark import planner, reading
+from shardd.spark import leases, planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
@@ -186,6 +186,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lost_now = self._no_losses()
         planner.check_present(begin, last, bounds, self._lost_now)
         found = planner.slices(options, bounds, begin, last, self._lost_now)
+        leases.take(self._server, options, found)
         return [SlicePartition(*each) for each in planner.tasks(found, last)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

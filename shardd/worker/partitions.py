@@ -41,6 +41,7 @@ from shardd.worker.partition_changes import (
     plan,
     remove_closed,
 )
+from shardd.worker.readonly import readonly_changes, readonly_partitions
 
 _log = logging.getLogger(__name__)
 
@@ -193,9 +194,12 @@ class OwnedPartitions:
         async with self._changing:
             slices = _Slices()
             for stream_id in list(changed_streams(old, new)):
-                for ids, level, limits, window in self._to_adapt(
-                    old.streams.get(stream_id), new.streams.get(stream_id)
-                ):
+                before, after = old.streams.get(stream_id), new.streams.get(stream_id)
+                for ids, readonly in readonly_changes(before, after):
+                    if ids in self._open:
+                        self._engine.partition_set_readonly(namespace(*ids), readonly)
+                    await slices.next()
+                for ids, level, limits, window in self._to_adapt(before, after):
                     if window is not None:
                         self._engine.partition_set_window(namespace(*ids), window)
                     if level is not None:
@@ -336,6 +340,8 @@ class OwnedPartitions:
                 self._refused.add(ids)
             self._recovered["refused"] += 1
             self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
+        if ids[2] in readonly_partitions(topic):
+            self._engine.partition_set_readonly(namespace(*ids), True)
         self._open[ids] = incarnation
 
     def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:

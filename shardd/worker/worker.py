@@ -58,6 +58,7 @@ from shardd.runtime.recent_logs import RecentLogs
 from shardd.runtime.trust import Trust
 from shardd.security import Passwords
 from shardd.security.login_turns import LoginTurns
+from shardd.service.lease_table import Leases
 from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
 from shardd.worker.background import add_client_jobs, add_room_job, tell_room
@@ -158,7 +159,8 @@ class Worker:
         self._compressor = Compressor(self.engine, self._data, self._partitions, state, settings.system, jobs)
         scrubber, place = settings.system.scrubber, (self._inheritance.shard, self._inheritance.shards)
         self._scrubber = Scrubber(self.engine, self._data, self._partitions, self._surveys, scrubber, jobs)
-        self._retention = Retention(self.engine, place, self._partitions, state, settings, jobs)
+        self._leases = Leases(self.engine)
+        self._retention = Retention(self.engine, place, self._partitions, state, settings, self._leases, jobs)
         self._use_room = add_room_job(jobs, self._partitions, lambda: self._role, self._helpers)
 
     def _make_role(self) -> Role:
@@ -218,6 +220,7 @@ class Worker:
             passwords=self._passwords,
             login_turns=self._login_turns,
             threads=self._helpers,
+            leases=self._leases,
             server=server_facts(inheritance),
             figures=lambda: metrics.read(inheritance.shard, self.engine.generation),
             own_logs=self._recent_logs.lines,
@@ -244,8 +247,10 @@ class Worker:
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("compressing", counters=self._compressor.counters)
         metrics.add("retention", self._retention.gauges, self._retention.counters)
+        metrics.add("leases", self._leases.gauges, self._leases.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)
+        metrics.add("liftbridge", counters=lambda: self._services.liftbridge_figures.counters())
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics

@@ -50,7 +50,7 @@ def answered(name: str, *answers: bytes, close: bool = True, cut: int = 0) -> li
     thread.start()
     try:
         packed = plan.packed(plan.actors[0], mine.fileno(), 0, 0, 0)
-        found: list[bytes] = _load.run(slots, packed, b"hello", 0, 0)[0]
+        found: list[bytes] = _load.run(slots, packed, b"hello", 0, 0, [None])[0]
         return found
     finally:
         mine.close()
@@ -94,17 +94,28 @@ def test_a_wrong_answer_ends_the_run_with_a_sentence(name: str, answer: bytes, s
 def test_a_plan_that_makes_no_sense_is_refused() -> None:
     plan = make_plan(Options(BY_NAME["pinned-producer"], 1, 1, 1, 0, 1))
     good = plan.packed(plan.actors[0], 0, 0, 0, 0)
-    fields = struct.unpack("<21Q", good)
-    for at, value in ((11, 1 << 40), (7, 0), (10, 1 << 30), (18, 0), (18, 5000), (1, 0)):
+    fields = struct.unpack("<28Q", good)
+    for at, value in (
+        (13, 1 << 40),
+        (9, 0),
+        (12, 1 << 30),
+        (20, 0),
+        (20, 5000),
+        (1, 0),
+        (23, 4),
+        (5, 4),
+        (6, 0),
+        (7, 101),
+    ):
         wrong = [*fields]
         wrong[at] = value
         with pytest.raises(ValueError):
-            _load.run(bytearray(64), struct.pack("<21Q", *wrong), b"x" * 1000, 0, 0)
+            _load.run(bytearray(64), struct.pack("<28Q", *wrong), b"x" * 1000, 0, 0, [None])
     for plans in (b"", good[:-1]):
         with pytest.raises(ValueError):
-            _load.run(bytearray(64), plans, b"x" * 1000, 0, 0)
+            _load.run(bytearray(64), plans, b"x" * 1000, 0, 0, [None])
     with pytest.raises(ValueError):
-        _load.run(bytearray(16), good, b"x" * 1000, 0, 0)
+        _load.run(bytearray(16), good, b"x" * 1000, 0, 0, [None])
 
 
 def test_a_run_that_was_stopped_ends() -> None:
@@ -114,4 +125,4 @@ def test_a_run_that_was_stopped_ends() -> None:
     plan = make_plan(Options(BY_NAME["pinned-producer"], 1, 1, 1, 0, 1))
     view[SLOT_STOP] = 1
     with mine, theirs, pytest.raises(RuntimeError, match="stopped"):
-        _load.run(slots, plan.packed(plan.actors[0], mine.fileno(), 0, 0, 0), b"x" * 1000, 0, 0)
+        _load.run(slots, plan.packed(plan.actors[0], mine.fileno(), 0, 0, 0), b"x" * 1000, 0, 0, [None])

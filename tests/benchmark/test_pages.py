@@ -12,9 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from shardd.benchmark.charts import POINTS_MAX
 from shardd.benchmark.compare import compare, load_report
 from shardd.benchmark.options import BenchError
-from shardd.benchmark.page import POINTS_MAX, page_of
+from shardd.benchmark.page import page_of
 
 
 def series(values: list[float]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from shardd.benchmark.kinds import BY_NAME
+from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Span
-from shardd.benchmark.run import benchmark, measure
+from shardd.benchmark.run import benchmark
 from shardd.client.settings import parse
 from shardd.client.sync import SyncClient
 from tests.support.server import ONE_SHARD, Server
@@ -84,7 +85,8 @@ def test_each_kind_moves_what_it_is_asked_for(server: Server, name: str) -> None
     for each in report["individual_metrics"]:
         summary = each["summary"]
         by_role[summary["actor_kind"]] = by_role.get(summary["actor_kind"], 0) + summary["total_messages"]
-        assert summary["p99_latency_ms"] >= summary["p50_latency_ms"] > 0
+        if summary["total_messages"]:  # another may have read all of what they share
+            assert summary["p99_latency_ms"] >= summary["p50_latency_ms"] > 0
     if "consumer" in by_role and kind.sends:  # a poll may have found less than a whole batch
         assert 0 < by_role.pop("consumer") <= read
         assert by_role == {"producer": sent}

@@ -13,6 +13,8 @@ from shardd.client import Connection, Credentials
 from shardd.runtime.loop_watch import LIMIT_MS
 from tests.bounded import world
 from tests.bounded.questions import Asker, Question, questions
+from tests.doors.door_server import JsonWire
+from tests.doors.door_server import StatusError as DoorError
 from tests.support import wire
 
 _LONGEST: Final = re.compile(r"loop\.(.+)\.longest_us")
@@ -103,7 +105,9 @@ def run(base: Path, size: world.Size, limit_ms: int, show: Callable[[Row], None]
         logged_in = min(LOGGED_IN, size.connections)
         with world.connections(server.address, size.connections, logged_in) as crowd:
             add(Row("(connections)", f"{size.connections} opened, {logged_in} logins", *longest.new()))
-            asker = Asker(server.address, size, crowd, world.metrics_address(server))
+            door = JsonWire(server.ports["liftbridge"])
+            door.ask("login", username="iggy", password="iggy")
+            asker = Asker(server.address, size, crowd, world.metrics_address(server), door)
             for question in questions(size):
                 add(_row(question, asker, longest))
         add(Row("(connections)", f"{size.connections} closed", *longest.new()))
@@ -119,6 +123,6 @@ def _row(question: Question, asker: Asker, longest: Longest) -> Row:
     refused = ""
     try:
         question.ask(asker)
-    except wire.StatusError as error:
+    except (wire.StatusError, DoorError) as error:
         refused = str(error)
     return Row(question.name, question.about, *longest.new(), refused)

@@ -3,10 +3,13 @@ connection makes the case, what they do together."""
 
 from __future__ import annotations
 
+import base64
 import http.client
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from immutables import Map
 
@@ -15,8 +18,10 @@ from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from shardd.protocol.producers import InitProducer, send_once_head
+from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
-from tests.bounded.world import MANY, NARROW, SECRET, TOPICS, WIDE, Size
+from tests.bounded.world import MANY, NARROW, SECRET, SUBSCRIBED, TOPICS, WIDE, Size
+from tests.doors.door_server import JsonWire
 from tests.support import wire
 from tests.support.commands import Command
 from tests.support.commands import commands as usual_requests
@@ -27,13 +32,17 @@ Act = Callable[["Asker"], None]
 
 
 class Asker:
-    """The connections of a battery: one of root, and the crowd. `metrics`: where the figures are told."""
+    """The connections of a battery: one of root, and the crowd. `metrics`: where the figures are told. `liftbridge`: a
+    client of that door, as root."""
 
-    def __init__(self, address: str, size: Size, crowd: list[wire.Wire], metrics: tuple[str, int]) -> None:
+    def __init__(
+        self, address: str, size: Size, crowd: list[wire.Wire], metrics: tuple[str, int], liftbridge: JsonWire
+    ) -> None:
         self.root = wire.connect(address, timeout_s=120.0)
         self.size = size
         self.crowd = crowd
         self.metrics = metrics
+        self.liftbridge = liftbridge
 
     def together(self, code: int, payload: bytes, count: int) -> None:
         """Asks on so many connections at the same time."""
@@ -67,6 +76,7 @@ def questions(size: Size) -> Iterator[Question]:
     """Every command; those that take things away come last."""
     usual = {each.code: each for each in usual_requests("s0", "t")}
     yield from _reading(size)
+    yield from liftbridge_questions(size)
     yield from _changing(size)
     yield from _members(size)
     yield Question(NO_COMMAND, "(metrics)", f"{size.topics} topics, {size.groups} groups", act=_scrape)
@@ -75,6 +85,54 @@ def questions(size: Size) -> Iterator[Question]:
         if code in _SMALL:
             yield _small(each)
     yield Question(Code.LOGOUT_USER, "LOGOUT_USER", "")
+
+
+def liftbridge_questions(size: Size) -> Iterator[Question]:
+    """Every command and task of that door."""
+    streams = f"{size.topics + size.streams + size.many} streams"
+    group = f"{size.liftbridge_members} members of {min(size.topics, SUBSCRIBED)} streams"
+    names = [f"t{number}" for number in range(min(size.topics, SUBSCRIBED))]
+    wide, asked = "wide/wide", {"subject": "new", "group": "", "partitions": 1000}
+    member = {"group": "wide", "consumer": "new"}
+    steps: list[tuple[str, str, dict[str, Any]]] = [
+        ("liftbridge_list_streams", streams, {}),
+        ("task:all_streams", streams, {}),
+        ("task:all_groups", f"{size.liftbridge_groups} groups", {}),
+        ("task:prepare", streams, {}),
+        ("liftbridge_create_stream", "1,000 partitions", {"name": "new", **asked}),
+        ("liftbridge_set_readonly", f"{size.wide} partitions", {"name": wide, "partitions": [], "readonly": True}),
+        ("liftbridge_set_readonly", f"{size.wide} partitions", {"name": wide, "partitions": [], "readonly": False}),
+        ("liftbridge_pause_stream", "500 runs", {"name": "new", "partitions": list(range(0, 1000, 2))}),
+        ("task:tell_figures", "32 reasons", {"nats_messages": 1, "nats_lost": {f"r{n}": n for n in range(32)}}),
+        ("task:pause_partitions", "1,000 partitions", {"name": "new", "partitions": list(range(1000))}),
+        ("liftbridge_resume_stream", "1,000 partitions", {"name": "new", "partition": 1}),
+        ("liftbridge_join_group", group, {**member, "streams": names}),
+        ("liftbridge_get_groups", group, {"names": ["wide"]}),
+        ("task:expire_member", group, {"group": "wide", "consumer": "nobody", "epoch": 0}),
+        ("liftbridge_leave_group", group, member),
+        ("task:publish", "1,024 messages", {"name": "__cursors", "partition": 0, **_messages(1_024)}),
+        ("task:poll", "1,024 messages", {"name": "__cursors", "partition": 0, "offset": 0, "count": 1_024}),
+        ("task:events", "", {"after_index": 0}),
+        ("liftbridge_delete_stream", f"{size.liftbridge_groups} groups", {"name": "t0"}),
+    ]
+    for do, about, request in steps:
+        yield Question(NO_COMMAND, do, about, act=partial(_ask_door, do, request))
+    yield Question(NO_COMMAND, "liftbridge_publish", "1,024 messages", act=_publish)
+
+
+def _ask_door(do: str, request: dict[str, Any], asker: Asker) -> None:
+    asker.liftbridge.ask(do, request)
+
+
+def _messages(count: int) -> dict[str, Any]:
+    made = SendMessages.of(1, 1, Partitioning(PartitioningKind.PARTITION, 0), [NewMessage(bytes(100))] * count)
+    return {"count": count, "batch": base64.b64encode(made.batch).decode()}
+
+
+def _publish(asker: Asker) -> None:
+    [stream] = asker.liftbridge.ask("liftbridge_list_streams", {"names": ["new"]})
+    place = {field: stream[field] for field in ("stream_id", "topic_id", "incarnation")}
+    asker.liftbridge.ask("liftbridge_publish", {**place, "partition": 0, **_messages(1_024)})
 
 
 def _of(code: Code | ExtensionCode, about: str, payload: bytes = b"", act: Act | None = None) -> Question:
@@ -157,6 +215,7 @@ def _changing(size: Size) -> Iterator[Question]:
     large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * size.large)
     yield _of(Code.SEND_MESSAGES, f"{size.large} MB", large)
     yield _of(Code.POLL_MESSAGES, f"{size.large} MB", _poll(100))
+    yield _of(ExtensionCode.LEASE_FILES, "", _at(NARROW, 0) + struct.pack("<IQI", 0, 0, 600))
     yield _of(ExtensionCode.INIT_PRODUCER, "", InitProducer().encode())
     sent_once = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 2)
     yield _of(ExtensionCode.SEND_ONCE, "2 MB of a stranger", send_once_head(1, 0, 0) + sent_once)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.runtime.loop_watch import LIMIT_MS
+from shardd.transport.door.commands import _liftbridge_functions
+from shardd.transport.door.tasks import task_table
 from tests.bounded import world
 from tests.bounded.battery import Row, Step, run
-from tests.bounded.questions import questions
+from tests.bounded.questions import liftbridge_questions, questions
 
 LIMIT_OF_A_BUSY_MACHINE_MS = 10 * LIMIT_MS  # caches are shared with whatever else runs
 
@@ -31,3 +35,10 @@ def test_a_step_that_is_too_long_is_marked() -> None:
     long, refused = Row("A", "", [Step("A", 0, LIMIT_MS * 1000 + 1)]), Row("B", "", [], refused="command 1: status 2")
     assert [each.good for each in (long, refused, Row("C", "", []))] == [False, False, True]
     assert str(long).startswith("!") and "status 2" in str(refused)
+
+
+def test_every_command_and_task_of_liftbridge_is_asked() -> None:
+    asked = {each.name for each in liftbridge_questions(world.SHORT)}
+    tasks, commands = inspect.getsource(task_table), inspect.getsource(_liftbridge_functions)
+    known = {f"task:{name}" for name in re.findall(r'"(\w+)": ', tasks)}
+    assert known | set(re.findall(r'"(liftbridge_\w+)"', commands)) == asked

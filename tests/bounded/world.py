@@ -21,9 +21,9 @@ from shardd.metadata.state import State
 from shardd.protocol.codes import Code
 from shardd.runtime.loop_watch import LIMIT_VARIABLE
 from shardd.security.tokens import digest
+from tests.doors.door_server import DoorServer
 from tests.hostile import crowd
 from tests.support import wire
-from tests.support.server import Server
 
 WIDE, MANY, TOPICS, NARROW = 0, 1, 2, 3  # streams; the others have one topic of one partition
 ROOT: Final = 0
@@ -32,6 +32,7 @@ SOURCES: Final = 50  # addresses of the idle connections
 PIPELINED: Final = 500
 NO_LIMIT: Final = 2**64 - 1
 FRAME: Final = 1000  # partitions of one record
+SUBSCRIBED: Final = 255  # streams of a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,12 @@ class Size:
     entries: int = 32_000  # of the permissions of one user
     large: int = 20  # messages of 1 MB in one request, the most that a frame takes
     small: int = 100_000  # empty ones
+    liftbridge_groups: int = 4_000
+    liftbridge_members: int = 31  # of the group with the most streams
     settle_s: float = 0.3  # for what a request leaves behind: followers, trash, timers
 
 
-SHORT: Final = Size(2_000, 1, 50, 20, 50, 5, 50, 50, 200, 50, 20, 1_000, 20, 100_000, 0.02)
+SHORT: Final = Size(2_000, 1, 50, 20, 50, 5, 50, 50, 200, 50, 20, 1_000, 20, 100_000, 20, 5, 0.02)
 
 
 class History:
@@ -105,6 +108,7 @@ def history(state: State, size: Size) -> list[bytes]:
         made.add_topic(NARROW + 1 + number, "t", 1)
     root = Ref(ROOT, made.state.users[ROOT].incarnation)
     password_hash = made.state.users[ROOT].password_hash
+    add_liftbridge(made, size)
     for number in range(size.users):
         made.add(commands.CreateUser(f"u{number}", password_hash, True, None))
     for number in range(size.tokens):
@@ -112,7 +116,22 @@ def history(state: State, size: Size) -> list[bytes]:
     return made.records
 
 
-def prepared_server(base: Path, size: Size, limit_ms: int) -> Server:
+def add_liftbridge(made: History, size: Size) -> None:
+    """The stream of many topics is Liftbridge's namespace; one group has members of very many of its streams, and many
+    groups have one member of the first stream."""
+    made.add(commands.PrepareLiftbridge(made.stream(TOPICS), "server"))
+    places = [(made.stream(TOPICS), made.topic(TOPICS, number)) for number in range(min(size.topics, SUBSCRIBED))]
+
+    def user(number: int) -> Ref:  # the record is made, whoever it is: only its share counts
+        return Ref(number + 1, 1)
+
+    for number in range(size.liftbridge_members):
+        made.add(commands.JoinLiftbridgeGroup(user(number), "wide", f"m{number}", tuple(places)))
+    for number in range(size.liftbridge_groups):
+        made.add(commands.JoinLiftbridgeGroup(user(0), f"g{number}", "m", (places[0],)))
+
+
+def prepared_server(base: Path, size: Size, limit_ms: int) -> DoorServer:
     """Not started. Steps of its loops over the limit end a worker; 0: none does."""
     settings = {
         "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
@@ -123,9 +142,11 @@ def prepared_server(base: Path, size: Size, limit_ms: int) -> Server:
         "SHARDD_METRICS_ADDRESS": "127.0.0.1:0",
         "SHARDD_METRICS_TOPICS_MAX": "10000",
         "SHARDD_METRICS_GROUPS_MAX": "10000",
+        "SHARDD_LIFTBRIDGE_NAMESPACE": "topics",
+        "SHARDD_LIFTBRIDGE_EXPOSE_NATIVE": "readwrite",
         LIMIT_VARIABLE: str(limit_ms),
     }
-    server = Server(base / "data", settings)
+    server = DoorServer(base / "data", settings, ("liftbridge",))
     server.start()
     server.stop()
     log = server.data_dir / FILE_NAME
@@ -134,7 +155,7 @@ def prepared_server(base: Path, size: Size, limit_ms: int) -> Server:
     return server
 
 
-def metrics_address(server: Server) -> tuple[str, int]:
+def metrics_address(server: DoorServer) -> tuple[str, int]:
     """Where a server that has started tells its figures."""
     return wire.host_and_port(tomllib.loads(server.runtime_config.read_text())["metrics"]["address"])
 

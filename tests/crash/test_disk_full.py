@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.primitives import Reader
+from shardd.protocol.producers import InitProducer, Produced, ProducedKind, ProducerEpoch, send_once_head
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
@@ -145,6 +148,61 @@ def test_sends_are_refused_before_the_disk_is_full_and_resume_by_themselves(smal
         assert "sends are taken again" in server.log()
         assert list(server.worker_pids()) == workers
         judge(server, history)
+
+
+def send_once(connection: wire.Wire, who: ProducerEpoch, sequence: int) -> tuple[int, Produced | None]:
+    """Status, answer. The same batch whenever it is asked for."""
+    payloads = [make_payload(0, sequence * BATCH + n, size=PAYLOAD_BYTES) for n in range(BATCH)]
+    batch = wire.batch(0, 0, wire.to_partition(0), [wire.message(payload) for payload in payloads])
+    request = send_once_head(who.producer, who.epoch, sequence) + batch
+    try:
+        return 0, Produced.read(Reader(connection.request(ExtensionCode.SEND_ONCE, request)))
+    except wire.StatusError as refusal:
+        return refusal.status, None
+
+
+@pytest.mark.parametrize("to_the_last_byte", [False, True])
+@pytest.mark.parametrize("level", ["written", "durable"])
+def test_a_producer_that_was_refused_for_want_of_room_goes_on_with_the_same_batch(
+    small_disk: Path, level: str, *, to_the_last_byte: bool
+) -> None:
+    """Nothing of what was refused counts: neither before the disk is full nor when a write itself fails."""
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    environment = {"SHARDD_SYSTEM_PARTITION_ACK": level}
+    with Server(small_disk / "data", environment) as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("full"), "t", 1)
+        who = ProducerEpoch.read(Reader(connection.request(ExtensionCode.INIT_PRODUCER, InitProducer().encode())))
+        stored = 0
+        while stored < 3:
+            assert send_once(connection, who, stored)[0] == 0
+            stored += 1
+        other = fill_to_the_last_byte(small_disk) if to_the_last_byte else None
+        refusals: list[int] = []
+        while len(refusals) < 20 and stored < REQUESTS_MAX:
+            status, answer = send_once(connection, who, stored)
+            if status == 0:
+                assert answer == Produced(ProducedKind.STORED, BATCH, BATCH * stored)
+                stored += 1
+            else:
+                refusals.append(status)
+        assert set(refusals) == {DISK_STATUS}
+        if other is not None:
+            other.unlink()
+        ballast.unlink()
+        deadline = time.monotonic() + 60.0
+        while (found := send_once(connection, who, stored))[0] != 0:
+            assert time.monotonic() < deadline, "a batch is refused although there is room"
+            time.sleep(0.05)
+        assert found[1] == Produced(ProducedKind.STORED, BATCH, BATCH * stored)
+        assert send_once(connection, who, stored)[1] == Produced(ProducedKind.DUPLICATE, BATCH, BATCH * stored)
+        os.kill(next(iter(server.running_workers().values())), signal.SIGKILL)
+    with Server(small_disk / "data", environment) as server, wire.connect(server.address) as connection:
+        assert send_once(connection, who, stored)[1] == Produced(ProducedKind.DUPLICATE, BATCH, BATCH * stored)
+        assert send_once(connection, who, stored + 1)[1] == Produced(ProducedKind.STORED, BATCH, BATCH * (stored + 1))
+        messages = connection.read_all(0, 0, 0)
+        expected = [make_payload(0, number, size=PAYLOAD_BYTES) for number in range(BATCH * (stored + 2))]
+        assert [message.payload for message in messages] == expected
 
 
 def free_inodes(disk: Path) -> int:

@@ -1,8 +1,7 @@
 """`python -m tests.demo.spark_write_driver SERVER DIRECTORY`: the driver of the demo that writes into topics.
 
 Parquet files -> nyc/flights -> flights by origin and hour -> nyc/totals -> a Delta table. May be killed at any time and
-started again: what is done is found in checkpoints and in the sink's journals. Rows that a kill had sent before have
-the same ids when they come again, so readers take each id once.
+started again: what is done is found in checkpoints and in the sink's journals, and the sink stores each row once.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def send_flights(spark: SparkSession, place: dict[str, str], directory: Path) ->
 
 def send_totals(spark: SparkSession, place: dict[str, str]) -> None:
     """Sorted behind the shuffle, so that rows have their positions again."""
-    totals = aggregate(once(read(spark.read, place, "nyc/flights")))
+    totals = aggregate(read(spark.read, place, "nyc/flights"))
     ordered = totals.repartition(2, "origin", "hour").sortWithinPartitions("origin", "hour")
     rows = ordered.select(
         f.to_json(f.struct("*")).alias("value"), f.concat_ws(" ", "origin", "hour").alias("key"), "origin", "hour"
@@ -52,22 +51,18 @@ def send_totals(spark: SparkSession, place: dict[str, str]) -> None:
 
 
 def fill_table(spark: SparkSession, place: dict[str, str], directory: Path) -> None:
-    totals = once(read(spark.readStream, place, "nyc/totals"))
+    totals = read(spark.readStream, place, "nyc/totals")
     rows = totals.select(f.from_json(f.col("value").cast("string"), TOTAL).alias("total")).select("total.*")
     start(rows, "shardd_delta", {"path": str(directory / "delta")}, directory / "checkpoint-table")
 
 
 def topic(name: str) -> dict[str, str]:
-    return {"topic": name, "createTopic": "4", "semantics": "stable-ids", "batchBytes": "64 KiB"}
+    return {"topic": name, "createTopic": "4", "semantics": "idempotent", "batchBytes": "64 KiB"}
 
 
 def read(reader: DataFrameReader | DataStreamReader, place: dict[str, str], name: str) -> DataFrame:
-    given = {**place, "subscribe": name, "startingOffsets": "earliest", "columns": "value,id", "isolation": "visible"}
+    given = {**place, "subscribe": name, "startingOffsets": "earliest", "columns": "value", "isolation": "visible"}
     return reader.format("shardd").options(**given).load()
-
-
-def once(rows: DataFrame) -> DataFrame:
-    return rows.dropDuplicates(["id"])
 
 
 def start(rows: DataFrame, kind: str, options: dict[str, str], checkpoint: Path) -> None:

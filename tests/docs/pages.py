@@ -2,12 +2,13 @@
 
 | block | what is done |
 |---|---|
-| `sh` | `pip install` is left out (tests/install does it), `export` is kept, `shardd serve` starts a server |
+| `sh` | `pip install` is left out (tests/install does it), `export` is kept, `shardd serve`, `-liftbridge` start it |
 | `console` | each line behind `$ ` runs in a shell; what stands below it is what it prints |
 | `python` | a program of its own; a `text` block behind it is what it prints |
 | `toml`, `text` | read with the page; `toml` is written to the file that its first line names |
 
-Pages say 127.0.0.1:8090; the server listens on a port that the kernel gives.
+Pages say 127.0.0.1:8090, and 127.0.0.1:9292 for clients of Liftbridge; the server listens on ports that the kernel
+gives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from tests.cli.transcript import without_what_varies
 
 TIMEOUT_S: Final = 180.0
 ADDRESS: Final = "127.0.0.1:8090"
-_READY: Final = re.compile(r" tcp (\S+), ready\n")
+LIFTBRIDGE: Final = "127.0.0.1:9292"
+_MODULES: Final = {"shardd serve": ["shardd", "serve"], "shardd-liftbridge": ["shardd.cli.liftbridge"]}
+_READY: Final = re.compile(r" tcp ([^\s,]+)(?:, liftbridge ([^\s,]+))?(?:, [^\n]*)?, ready\n")
+_ON_ANY_PORT: Final = {
+    "SHARDD_TCP_ADDRESS": "127.0.0.1:0",
+    "SHARDD_LIFTBRIDGE_ADDRESS": "127.0.0.1:0",
+    "SHARDD_LIFTBRIDGE_NATS_SERVER_ADDRESS": "127.0.0.1:0",
+    "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1",
+}
 _BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,10 +48,11 @@ def blocks_of(page: str) -> list[Block]:
 
 
 class Reader:
-    """Who follows a page, in a directory of its own. `checked`: how many blocks were compared or run."""
+    """Who follows a page, in a directory of its own. `python`: what runs its programs."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.address = directory, ADDRESS
+    def __init__(self, directory: Path, python: Path | None = None) -> None:
+        self.directory, self.address, self.liftbridge = directory, ADDRESS, LIFTBRIDGE
+        self.python = python or Path(sys.executable)
         self.server: subprocess.Popen[bytes] | None = None
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_", "XDG_"))}
         path = f"{Path(sys.executable).parent}:{kept['PATH']}"
@@ -59,7 +69,7 @@ class Reader:
                 elif block.language == "console":
                     yield self._console(block.text), without_what_varies(self._of_this_server(block.text))
                 elif block.language == "python":
-                    shown = self._run([sys.executable, "-W", "error", "-c", self._of_this_server(block.text)])
+                    shown = self._run([str(self.python), "-W", "error", "-c", self._of_this_server(block.text)])
                     yield shown, without_what_varies(behind.text) if behind.language == "text" else ""
                 elif block.language == "toml":
                     name = block.text.partition("\n")[0].removeprefix("# ")
@@ -72,7 +82,7 @@ class Reader:
                 self.server.wait(TIMEOUT_S)
 
     def _of_this_server(self, text: str) -> str:
-        return text.replace(ADDRESS, self.address)
+        return text.replace(ADDRESS, self.address).replace(LIFTBRIDGE, self.liftbridge)
 
     def _type(self, lines: str) -> None:
         for line in lines.replace("\\\n", "").splitlines():
@@ -81,23 +91,26 @@ class Reader:
                 for pair in words.removeprefix("export ").split():
                     name, _, value = pair.partition("=")
                     self.variables[name] = value
-            elif words.startswith("shardd serve"):
-                self._serve(words.split()[2:])
+            elif program := next((each for each in _MODULES if words.startswith(each)), ""):
+                self._serve(_MODULES[program], words.removeprefix(program).split())
             elif not words.startswith("pip install"):
                 self._run(["bash", "-c", words])
 
-    def _serve(self, options: list[str]) -> None:
+    def _serve(self, module: list[str], options: list[str]) -> None:
         assert self.server is None, "a page has one server"
         log = self.directory / "server.log"
-        variables = self.variables | {"SHARDD_TCP_ADDRESS": "127.0.0.1:0", "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}
+        variables = self.variables | _ON_ANY_PORT
         with log.open("wb") as output:
-            command = [sys.executable, "-P", "-m", "shardd", "serve", *options]
+            command = [sys.executable, "-P", "-m", *module, *options]
             self.server = subprocess.Popen(command, cwd=self.directory, env=variables, stdout=output, stderr=output)
         deadline = time.monotonic() + TIMEOUT_S
         while not (ready := _READY.search(log.read_text())):
             assert self.server.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
-        self.address = ready[1]
+        self.address, self.liftbridge = ready[1], ready[2] or LIFTBRIDGE
+        while ready[2] and "door liftbridge serves" not in log.read_text():
+            assert self.server.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
         for name, value in self.variables.items():
             self.variables[name] = self._of_this_server(value)
 

@@ -7,6 +7,7 @@ import contextlib
 import random
 import shutil
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from shardd.protocol.topic_settings import SetTopicSettings
 from tests.power import hands
 from tests.power.disk import Disk
 from tests.power.ledger import DURABLE, EpochLedger, Finding, LogLedger, MetadataLedger, OffsetLedger, Tally
+from tests.power.once import TOPIC as ONCE
+from tests.power.once import OnceLedger, OnceProducer
 from tests.support import wire
 from tests.support.server import Server
 
@@ -27,6 +30,9 @@ PROGRESS_S: Final = 60.0  # logins are slow on a busy machine: passwords are che
 READ_S: Final = 60.0  # a segment that is found damaged in the middle of an answer ends its connection once
 ARMED_S: Final = 2.0
 COMPRESSING_S: Final = 11.0  # it begins 10 s after a start
+# `boot_id` is that of a machine that has been started after the cut
+NEW_BOOT: Final = ("unshare", "--mount", "--propagation", "private", "sh", "-c",
+                   'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')  # fmt: skip
 KINDS: Final = ("wsen", "wsen", "n", "s", "e", "w")
 
 
@@ -48,10 +54,12 @@ class Figures:
     disk: Counter[str] = field(default_factory=Counter)
     tallies: dict[str, Tally] = field(default_factory=dict)
     changes: int = 0
+    told: Counter[str] = field(default_factory=Counter)  # producers known, and unknown, by level
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Figures) -> None:
-        for mine, theirs in ((self.cuts, other.cuts), (self.engines, other.engines), (self.disk, other.disk)):
+        for mine, theirs in ((self.cuts, other.cuts), (self.engines, other.engines), (self.disk, other.disk),
+                             (self.told, other.told)):  # fmt: skip
             mine.update(theirs)
         for level, tally in other.tallies.items():
             self.tallies.setdefault(level, Tally()).add(tally)
@@ -97,6 +105,7 @@ class Chain:
         self.epochs = EpochLedger(LogLedger("purged/0", self.level))
         self.trimmed = LogLedger("trimmed/0", self.level)
         self.limited = LogLedger("limited/0", self.level)
+        self.once = OnceLedger(LogLedger(f"{ONCE}/0", self.level))
         self.metadata = MetadataLedger()
         self.tally = figures.tallies.setdefault(self.level, Tally())
 
@@ -120,16 +129,22 @@ class Chain:
     # ---- power on, power off ----
 
     def _mount(self) -> None:
+        (self.base / "boot_id").write_text(f"{uuid.UUID(int=self.rng.getrandbits(128))}\n")
         seed = self.rng.getrandbits(60)
         self.disk = Disk(self.survivors, self.base / "mount", names=self.names, sync_delay_us=self.delay_us, seed=seed)
 
     def _start(self) -> None:
-        self.server = Server(self.base / "mount" / "data", self.settings)
-        self.server.log_path = self.base / "server.log"
+        self.server = self._new_server()
         try:
             self.server.start()
         except RuntimeError as problem:
             raise Found([Finding("start", "server", "\n".join(str(problem).splitlines()[-8:]))]) from problem
+
+    def _new_server(self) -> Server:
+        launcher = (*NEW_BOOT, str(self.base / "boot_id"))
+        server = Server(self.base / "mount" / "data", self.settings, launcher=launcher)
+        server.log_path = self.base / "server.log"
+        return server
 
     def _create(self) -> None:
         assert self.server is not None
@@ -139,6 +154,7 @@ class Chain:
             connection.create_topic(hands.STREAM, "purged", 1)
             connection.create_topic(hands.STREAM, "trimmed", 1)
             connection.create_topic(hands.STREAM, "limited", 1)
+            connection.create_topic(hands.STREAM, ONCE, 1)
             limit = (("partition_messages_max", str(hands.LIMITED_MESSAGES)),)
             settings = SetTopicSettings(hands.STREAM, "limited", limit)
             connection.request(ExtensionCode.SET_TOPIC_SETTINGS, settings.encode())
@@ -163,6 +179,7 @@ class Chain:
         found.append(hands.Purger(address, f"{seed}/purger", self.epochs))
         found.append(hands.Trimmer(address, f"{seed}/trimmer", self.trimmed))
         found.append(hands.Limited(address, f"{seed}/limited", self.limited))
+        found.append(OnceProducer(address, f"{seed}/once", self.once))
         found.append(hands.Changer(address, f"{seed}/changer", self.metadata))
         return found
 
@@ -174,6 +191,7 @@ class Chain:
         for hand in workers:
             hand.start()
         errors: list[str] = []
+        in_order = False
         try:
             self._wait_for_progress(workers)
             time.sleep(COMPRESSING_S if self.rng.random() < self.compresses else self.rng.random() * 0.4)
@@ -181,6 +199,7 @@ class Chain:
             what = self.rng.random()
             if what < 0.12 and not self.lying:
                 self._stop_in_order(workers)
+                in_order = True
             elif what < 0.75:
                 self.disk.arm(self.rng.choice(KINDS), self.rng.randint(1, 60), seed, target)
                 counts = self.disk.went(ARMED_S)
@@ -194,6 +213,7 @@ class Chain:
         if errors:
             raise Found([Finding("stuck", "load", "; ".join(errors))])
         self.figures.disk.update(counts)
+        self.once.power_cut(in_order=in_order)
         self._next_disk(target)
 
     def _stop_in_order(self, workers: list[hands.Hand]) -> None:
@@ -204,7 +224,7 @@ class Chain:
         status = self.server.stop(timeout_s=30)
         if status != 0:
             raise Found([Finding("stop", "server", f"exit status {status}:\n{self.server.log()[-2000:]}")])
-        for log in (*self.logs, self.epochs.log, self.trimmed, self.limited):
+        for log in (*self.logs, self.epochs.log, self.trimmed, self.limited, self.once.log):
             log.synced = log.acknowledged
         for offsets in self.offsets:
             offsets.synced = offsets.acknowledged
@@ -235,8 +255,7 @@ class Chain:
             assert self.disk is not None
             target = self.base / f"{number}-{again}"
             self.disk.arm("wsen", self.rng.randint(1, 120), self.rng.getrandbits(60), target)
-            self.server = Server(self.base / "mount" / "data", self.settings)
-            self.server.log_path = self.base / "server.log"
+            self.server = self._new_server()
             counts, deadline = None, time.monotonic() + ARMED_S + 1
             with contextlib.suppress(OSError):  # it removes a file of the last run: that may be the armed operation
                 process = self.server.spawn()
@@ -264,6 +283,9 @@ class Chain:
         findings += self._judge_one(self.epochs, "purged")
         findings += self._judge_one(self.trimmed, "trimmed")
         findings += self._judge_one(self.limited, "limited")
+        findings += self._judge_one(self.once, ONCE)
+        self.figures.told.update({f"{self.level} {kind}": count for kind, count in self.once.told.items()})
+        self.once.told.clear()
         with wire.connect(self.server.address, deadline_s=hands.CONNECT_S, timeout_s=hands.CONNECT_S) as connection:
             durable = self.level == DURABLE
             if not durable:
@@ -278,7 +300,7 @@ class Chain:
         if findings:
             raise Found(findings)
 
-    def _judge_one(self, ledger: EpochLedger | LogLedger, topic: str) -> list[Finding]:
+    def _judge_one(self, ledger: EpochLedger | LogLedger | OnceLedger, topic: str) -> list[Finding]:
         messages, end = self._read(topic, 0)
         return ledger.judge(messages, self.tally, end)
 

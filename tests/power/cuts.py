@@ -114,6 +114,8 @@ def report(figures: Figures, seconds: float, seed: int) -> list[str]:
         f"{figures.orderly_stops} cuts after an orderly stop; "
         f"{figures.changes} changes of metadata"
     )
+    told = ", ".join(f"{kind} {count}" for kind, count in sorted(figures.told.items()))
+    lines.append(f"idempotent producers that came back after a cut: {told}")
     cuts = sum(figures.cuts.values())
     durable = figures.tallies.get(DURABLE, Tally())
     written = figures.tallies.get("written", Tally())

@@ -13,7 +13,10 @@ from immutables import Map
 from shardd.metadata import commands
 from shardd.metadata.apply import apply, created_id, replay
 from shardd.metadata.commands import Command, Ref
+from shardd.metadata.liftbridge import described, is_home
+from shardd.metadata.liftbridge_groups import assigned
 from shardd.metadata.records import Record, decode_record, encode_record
+from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import (
     ConsumerGroup,
     Partition,
@@ -59,8 +62,39 @@ def random_command(rng: random.Random, state: State) -> Command:
     makers.append(lambda: commands.DeleteConsumerGroup(stream_ref, topic_ref, Ref(group.id, group.incarnation)))
     ack = rng.choice(["", "memory", "written", "durable"])
     makers.append(lambda: commands.SetTopicSettings(stream_ref, topic_ref, (("ack", ack),)))
-    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3, 2]
+    makers += liftbridge_commands(rng, state, (stream_ref, topic_ref), name)
+    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3, 2, 1, 4, 3, 3, 3, 5, 3]
     return rng.choices(makers, weights)[0]()
+
+
+def liftbridge_commands(
+    rng: random.Random, state: State, place: tuple[Ref, Ref], name: str
+) -> list[Callable[[], Command]]:
+    known = sorted(state.liftbridge.names.items())
+    places = [place] + [ref_of(state, *each) for _, each in rng.sample(known, rng.randint(0, len(known)))]
+    member = f"member-{rng.randrange(3)}"
+    chosen = tuple(rng.sample(range(4), rng.randint(0, 2)))
+    home = state.liftbridge.home
+    stream = place[0] if home is None else Ref(*home)
+    title = f"{name}!"
+    return [
+        lambda: commands.PrepareLiftbridge(place[0], "id"),
+        lambda: commands.CreateLiftbridgeStream(
+            stream, title, rng.randint(0, 4), 1, 5, 6, 1, title=title, subject=name, attributes=(("minIsr", 1),)
+        ),
+        lambda: commands.PauseLiftbridgeStream(*rng.choice(places), chosen, rng.random() < 0.5),
+        lambda: commands.ResumeLiftbridgeStream(*rng.choice(places), rng.randrange(3)),
+        lambda: commands.SetLiftbridgeReadonly(*rng.choice(places), chosen, rng.random() < 0.5),
+        lambda: commands.JoinLiftbridgeGroup(
+            Ref(rng.randrange(2), 1), f"group-{rng.randrange(2)}", member, tuple(places)
+        ),
+        lambda: commands.LeaveLiftbridgeGroup(f"group-{rng.randrange(2)}", member),
+    ]
+
+
+def ref_of(state: State, stream: int, topic: int) -> tuple[Ref, Ref]:
+    found = state.streams[stream]
+    return Ref(stream, found.incarnation), Ref(topic, found.topics[topic].incarnation)
 
 
 def random_permissions(rng: random.Random) -> Permissions | None:
@@ -111,8 +145,34 @@ def check_invariants(state: State) -> None:
             assert [partition.id for partition in topic.partitions] == list(range(len(topic.partitions)))
             assert {group.name: group.id for group in topic.groups.values()} == dict(topic.group_ids.items())
             check_ids(set(topic.groups), topic.free_group_ids)
+    check_liftbridge(state)
     slots = [partition.slot for _, _, partition in partitions_of(state)]
     assert sorted([*slots, *state.free_slots]) == list(range(state.next_slot))
+
+
+def check_liftbridge(state: State) -> None:
+    """Names lead to what has them; groups share out what there is, whole; a snapshot holds all of it."""
+    liftbridge = state.liftbridge
+    expected = {}
+    for stream in state.streams.values():
+        for topic in stream.topics.values():
+            if topic.liftbridge is not None or is_home(state, stream):
+                expected[described(state, stream, topic).name] = stream.id, topic.id
+    assert dict(liftbridge.names) == expected
+    charged = dict[int, int]()
+    for group in liftbridge.groups.values():
+        assert set(group.charges) == set(group.members)
+        for charge in group.charges.values():
+            charged[charge.user_id] = charged.get(charge.user_id, 0) + charge.size
+        for name, shared in group.streams.items():
+            stream_id, topic_id = liftbridge.names[name]
+            count = len(state.streams[stream_id].topics[topic_id].partitions)
+            given_out = [partition for _, partitions in assigned(shared) for partition in partitions]
+            assert shared.partitions == count and sorted(given_out) == list(range(count))
+            assert group.name in liftbridge.groups_of[name]
+    assert charged == dict(liftbridge.charged)
+    decoded, _ = decode_image(encode_image(state, []), state.index, state.digest)
+    assert decoded == state
 
 
 histories = st.builds(random_history, st.integers(0, 2**32), st.integers(0, 120))

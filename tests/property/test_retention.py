@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardd.log import layout
 from tests.sim.log_disk import LogDisk
-from tests.sim.log_library import POLL_FIRST, POLL_TIMESTAMP, Batch, LogPartition
+from tests.sim.log_library import POLL_FIRST, POLL_TIMESTAMP, Batch, LogPartition, Producing
 from tests.sim.log_model import split_records
 from tests.support.built import make
 from tests.support.generated import examples
@@ -39,7 +39,7 @@ class World:
         self.root = root
         self.disk = LogDisk(root, random.Random(1))
         self.partition = LogPartition(
-            self.disk, layout.partition_directory(root, 1, 2, 3), 1, 0, SEGMENT_BYTES, 0, 1, []
+            self.disk, layout.partition_directory(root, 1, 2, 3), 1, 0, SEGMENT_BYTES, 0, 1, Producing(), []
         )
         self.partition.limit(EXPIRY_US, HELD_US)
         self.expiry_us = expiry_us  # as the list has it

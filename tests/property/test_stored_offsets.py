@@ -28,7 +28,7 @@ from shardd.log.offsets_table import (
 from shardd.log.recovery import open_partition
 from shardd.log.stored_offsets import read_table
 from tests.sim.log_disk import LogDisk
-from tests.sim.log_library import Batch, LogPartition, Place, read_places
+from tests.sim.log_library import Batch, LogPartition, Place, Producing, read_places
 from tests.support.built import make
 
 INCARNATION = 5
@@ -109,7 +109,7 @@ def test_what_was_stored_is_what_the_file_says(operations: list[tuple[str, int, 
         disk = LogDisk(Path(root), random.Random(1))
         segments: list[SegmentInfo] = []
         known: dict[tuple[int, int], int] = {}
-        partition = LogPartition(disk, directory, INCARNATION, 0, 1 << 20, 0, 1, segments)
+        partition = LogPartition(disk, directory, INCARNATION, 0, 1 << 20, 0, 1, Producing(), segments)
         partition.append([Batch([bytes(48) + b"\0\0\0\0\4\0\0\0" + bytes(8) + b"text"] * MESSAGES)], 1000)
         for operation, kind, number, value in operations:
             if operation == "store":
@@ -122,7 +122,7 @@ def test_what_was_stored_is_what_the_file_says(operations: list[tuple[str, int, 
                 partition.free(orderly=False)
                 segments = open_partition(directory, INCARNATION).segments
                 disk.adopt()
-                partition = LogPartition(disk, directory, INCARNATION, 0, 1 << 20, 0, 1, segments)
+                partition = LogPartition(disk, directory, INCARNATION, 0, 1 << 20, 0, 1, Producing(), segments)
             assert {(k, n): partition.offset_get(k, n) for k, n in known} == known
         partition.free(orderly=False)
         table = read_table(directory, INCARNATION)

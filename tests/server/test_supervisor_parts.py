@@ -31,12 +31,13 @@ from shardd.runtime.control_messages import (
 )
 from shardd.runtime.inheritance import WorkerInheritance, read_inheritance, write_inheritance
 from shardd.runtime.trust import PeerKey, TrustInheritance
-from shardd.server.child_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff, child_environment
+from shardd.server.child_process import HEALTHY_AFTER_S, RESTARTS_MAX, Backoff
 from shardd.server.data_directory import LOCK_NAME, lock_directory, prepare_directory
 from shardd.server.errors import StartupError
 from shardd.server.listeners import open_listeners, server_answers
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.shared_resources import pool_share_bytes
+from shardd.server.worker_template import child_environment
 
 TCP = load_settings(None, {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"}).settings.tcp
 

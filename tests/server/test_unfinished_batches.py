@@ -16,6 +16,7 @@ from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.recovery import open_partition
 from shardd.protocol.producers import Produced, ProducedKind, ProducerEpoch
+from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import NotRegularError
 from tests.server.test_idempotent_producers import init, once
 from tests.server.test_message_deduplication import identified, restarted, stored
@@ -90,7 +91,7 @@ def test_a_log_that_ends_anywhere_inside_a_batch_ends_before_it(left: Left, tmp_
 def test_a_healthy_partition_with_producers_needs_no_decision(left: Left, tmp_path: Path) -> None:
     for end, usual in ((left.log.stat().st_size, True), (left.begin, True), (left.begin + 1, False)):
         copy = copied(left, tmp_path / "copy", end)
-        assert (_native.recover_partition(os.fspath(copy), left.incarnation) is not None) is usual
+        assert (_native.recover_partition(os.fspath(copy), left.incarnation, boot_id()) is not None) is usual
 
 
 def test_places_of_another_boot_cut_nothing(left: Left, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""`python -m tests.sim`: runs seeds through both worlds, the shards (metadata, groups) and one partition of the log.
+"""`python -m tests.sim`: runs seeds through all worlds: the shards (metadata, groups), one partition of the log, and
+one with producers whose batches are stored once.
 
     --seeds 2000 [--first 1]   so many seeds
     --seed N [--trace]         one seed again, with everything that happens

@@ -24,6 +24,7 @@ from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
 from shardd.service.groups import GroupService
+from shardd.service.lease_table import Leases
 from shardd.service.long_answers import LongAnswers
 from shardd.service.offsets import OffsetService
 from shardd.service.partition_calls import PartitionCalls
@@ -201,7 +202,7 @@ class ShardGroups:
             self._checks = asyncio.get_running_loop().create_task(_check_forever(self.hub))
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
         self.service = GroupService(metadata, self.members, engine, shards, LongAnswers(engine))
-        calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory)
+        calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory, Leases(engine))
         asked = PartitionRequests(metadata, EngineCalls(engine), shards, timeout_s=60)
         self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service, asked)
         shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)

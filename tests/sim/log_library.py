@@ -6,9 +6,10 @@ import ctypes
 from ctypes import CFUNCTYPE, Structure, c_bool, c_char_p, c_int, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from shardd.engine import SegmentInfo
+from shardd.protocol.producers import Produced, ProducedKind
 
 LIBRARY = Path(__file__).parents[2] / "native" / "build" / "sim" / "libsim_log.so"
 POLL_OFFSET, POLL_TIMESTAMP, POLL_FIRST, POLL_LAST, POLL_NEXT = range(1, 6)
@@ -65,7 +66,7 @@ class _SegmentInfo(Structure):
 
 
 class _Batch(Structure):
-    """append_batch of native/src/log/partition.h, without a producer; sim_log.c holds its size."""
+    """append_batch of native/src/log/partition.h; sim_log.c holds its size."""
 
     _fields_ = [
         ("messages", c_void_p),
@@ -73,8 +74,15 @@ class _Batch(Structure):
         ("count", c_uint32),
         ("status", c_uint32),
         ("first_offset", c_uint64),
-        ("by", c_uint64 * 4),
-        ("made", c_uint64 * 2),
+        ("producer", c_uint64),
+        ("sequence", c_uint64),
+        ("begun", c_uint64),
+        ("epoch", c_uint32),
+        ("asks", c_uint8),
+        ("made", c_uint32),
+        ("made_count", c_uint32),
+        ("made_first", c_uint64),
+        ("made_timestamp", c_uint64),
     ]
 
 
@@ -156,6 +164,27 @@ class Batch:
         return found
 
 
+class Producing(NamedTuple):
+    """producer_memory of native/src/log/producers.h. `boot`: the number of this one."""
+
+    boot: int = 1
+    barrier: int = 0
+    known_last: int = 0
+
+    @property
+    def boot_id(self) -> bytes:
+        return self.boot.to_bytes(16, "little")
+
+
+class By(NamedTuple):
+    """Whose batch it is: producer_batch of native/src/log/producers.h."""
+
+    producer: int
+    epoch: int
+    sequence: int
+    begun: int
+
+
 class Ends:
     """First offset that is kept, next one, end of what polls see, messages in the journal, sticky status."""
 
@@ -177,6 +206,7 @@ class LogPartition:
         segment_size_bytes: int,
         state: int,
         seed: int,
+        producing: Producing,
         segments: list[SegmentInfo],
     ) -> None:
         self._table = _table(calls)  # kept: the callbacks live as long as this
@@ -191,6 +221,7 @@ class LogPartition:
             c_uint64(segment_size_bytes),
             c_uint32(state),
             c_uint64(seed),
+            *map(c_uint64, producing),
             infos,
             c_uint64(len(segments)),
         )
@@ -209,6 +240,16 @@ class LogPartition:
         library().sim_log_append(self._handle, table, c_uint64(len(batches)), c_uint64(now_us))
         for batch, entry in zip(batches, table, strict=True):
             batch.status, batch.first_offset = entry.status, entry.first_offset
+
+    def send_once(self, batch: Batch, by: By, now_us: int) -> Produced | None:
+        """None: it was refused, the batch has the status."""
+        entry = _Batch(ctypes.addressof(batch.data), sum(batch.lengths), len(batch.lengths), 0, 0)
+        entry.producer, entry.epoch, entry.sequence, entry.begun = by
+        library().sim_log_send_once(self._handle, ctypes.byref(entry), c_uint64(now_us))
+        batch.status, batch.first_offset = entry.status, entry.first_offset
+        if batch.status != 0:
+            return None
+        return Produced(ProducedKind(entry.made), entry.made_count, entry.made_first)
 
     def poll(self, strategy: int, value: int, count: int, consumer: int) -> tuple[int, int, int, bytes]:
         """Status, first offset, how many, their bytes."""

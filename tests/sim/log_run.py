@@ -1,4 +1,4 @@
-"""One seed of the log's world, and what it has done."""
+"""One seed of the log's worlds, without producers and with them, and what it has done."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 
 from tests.sim.findings import Trace
 from tests.sim.log_world import LEVELS, LogWorld
+from tests.sim.once_world import OnceWorld
 from tests.sim.planted import Planted
 from tests.sim.world import Outcome
 
-DONE = ("append", "poll", "sync ends", "purge", "offset", "clean", "compress", "archive")
+DONE = ("append", "poll", "sync ends", "purge", "offset", "clean", "compress", "archive", "once", "epoch", "unknown")
 
 
-def run_log(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -> Outcome:
+def run_log(
+    seed: int, root: Path, planted: Planted, *, verbose: bool = False, world_of: type[LogWorld] = LogWorld
+) -> Outcome:
     """One partition."""
     trace = Trace(verbose=verbose)
-    world = LogWorld(seed, root, planted, trace)
+    world = world_of(seed, root, planted, trace)
     try:
         world.run()
     finally:
@@ -28,3 +31,8 @@ def run_log(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -
         faults[f"log: {kind}"] = trace.counts[kind]
     done = Counter({f"log: {kind}": trace.counts[kind] for kind in DONE})
     return Outcome(seed, trace.finding, trace.digest, world.step + world.disk.calls, faults, done, list(trace.last))
+
+
+def run_once(seed: int, root: Path, planted: Planted, *, verbose: bool = False) -> Outcome:
+    """One partition to which producers send whose batches are stored once."""
+    return run_log(seed, root, planted, verbose=verbose, world_of=OnceWorld)

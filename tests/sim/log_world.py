@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 from shardd.engine import SegmentInfo
@@ -27,6 +28,7 @@ from tests.sim.log_library import (
     POLL_TIMESTAMP,
     Batch,
     LogPartition,
+    Producing,
 )
 from tests.sim.log_model import LogModel, split_records
 from tests.sim.log_syncs import Syncs
@@ -43,6 +45,8 @@ TRASH_NAME = re.compile(r"trash/\S+")  # has a time in it
 
 class LogWorld(Syncs):
     """`root` is a directory of its own on a fast file system; it is removed at the end."""
+
+    producing = Producing()
 
     def __init__(self, seed: int, root: Path, planted: Planted, trace: Trace) -> None:
         self.rng = random.Random(f"log {seed}")
@@ -69,8 +73,9 @@ class LogWorld(Syncs):
 
     # ---- one run ----
 
-    def run(self) -> None:
-        operations = [
+    def operations(self) -> list[tuple[int, Callable[[], None]]]:
+        """How often, and what."""
+        return [
             (40, self._append),
             (16, self._poll),
             (14, self._sync_step),
@@ -89,6 +94,9 @@ class LogWorld(Syncs):
             (6, self._compress),
             (12, self._archive),
         ]
+
+    def run(self) -> None:
+        operations = self.operations()
         weights = [weight for weight, _ in operations]
         calls = [call for _, call in operations]
         for self.step in range(OPERATIONS):
@@ -298,7 +306,7 @@ class LogWorld(Syncs):
         if self.planted.log == "recovery trusts un-synced bytes" and self.directory.exists():
             found = trusting_recovery(self.directory)
         else:
-            found = open_partition(self.directory, self.incarnation)
+            found = open_partition(self.directory, self.incarnation, self.producing.boot_id)
         self.disk.adopt()
         damaged = getattr(found, "damaged", [])
         self._note("recovered", f"{[(each[0], each[2]) for each in found.segments]} {found.state} {damaged}")
@@ -334,6 +342,7 @@ class LogWorld(Syncs):
         records = split_records(data)
         wanted = self.model.end if self.delete_died else self._wanted()
         self.model.recovered(ends, records, offsets, hole=hole, wanted=wanted)
+        self.recovered(records, ends.first)
         self.delete_died = False
         if self.retention.sees(self.disk, self.now_us):
             self.model.polled(ends.first, records, ends, self._wanted())
@@ -341,6 +350,9 @@ class LogWorld(Syncs):
         if hole:  # later bytes have survived than some before them: it waits for an operator
             self._note(f"{LEVELS[self.level]}: hole behind the durable end")
             self._purge(unproven=any("marker is damaged" in note for note in found.notes), by_operator=True)
+
+    def recovered(self, records: list[bytes], first: int) -> None:
+        """What is there after a crash."""
 
     def _opened_in_vain(self, segments: list[SegmentInfo]) -> None:
         last = segments[-1] if segments else None
@@ -363,9 +375,9 @@ class LogWorld(Syncs):
         return True
 
     def _opened(self, segments: list[SegmentInfo], state: int) -> LogPartition:
-        ids = self.seed + self.step
+        ids, producing = self.seed + self.step, self.producing
         opened = LogPartition(
-            self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, segments
+            self.disk, self.directory, self.incarnation, self.level, self.segment_size, state, ids, producing, segments
         )
         opened.clock(self.now_us, self.monotonic_us)
         self.retention.tell(opened)

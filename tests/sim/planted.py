@@ -178,6 +178,32 @@ class PastTheArchive(Planted):
     log = name
 
 
+class ProducersBelieved(Planted):
+    name = "producers believed after a power cut"
+    log = name
+    first_seed = 112
+
+
+class ProducersLostAtRoll(Planted):
+    name = "producers lost at a roll"
+    log = name
+
+
+class SequenceTwice(Planted):
+    name = "sequence accepted twice"
+    log = name
+
+
+class HoleAccepted(Planted):
+    name = "hole accepted"
+    log = name
+
+
+class StaleEpoch(Planted):
+    name = "stale epoch accepted"
+    log = name
+
+
 ALL: list[type[Planted]] = [
     AnswerBeforeSync,
     DisorderlyReplica,
@@ -190,6 +216,11 @@ ALL: list[type[Planted]] = [
     ExpiresLate,
     BlocksOfOthers,
     PastTheArchive,
+    ProducersBelieved,
+    ProducersLostAtRoll,
+    SequenceTwice,
+    HoleAccepted,
+    StaleEpoch,
 ]
 
 

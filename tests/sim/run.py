@@ -1,4 +1,4 @@
-"""One seed through both worlds."""
+"""One seed through all worlds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.sim.log_run import run_log
+from tests.sim.log_run import run_log, run_once
 from tests.sim.planted import planted_by_name
 from tests.sim.world import run_shards
 
@@ -37,6 +37,7 @@ def run_seed(seed: int, planted: str = "", *, verbose: bool = False) -> Result:
     outcomes = [
         run_shards(seed, planted_by_name(planted), verbose=verbose),
         run_log(seed, root, planted_by_name(planted), verbose=verbose),
+        run_once(seed, root, planted_by_name(planted), verbose=verbose),
     ]
     result = Result(
         seed=seed,

@@ -14,7 +14,7 @@ from shardd.log import layout
 from shardd.log.recovery import open_partition
 from shardd.log.segment_layout import COMPRESSED
 from tests.sim.log_disk import LogDisk
-from tests.sim.log_library import POLL_FIRST, Batch, LogPartition
+from tests.sim.log_library import POLL_FIRST, Batch, LogPartition, Producing
 from tests.sim.log_upkeep import Compressing
 from tests.sim.planted import Planted
 from tests.support.built import make
@@ -47,7 +47,7 @@ class Stage:
         segments = open_partition(self.directory, INCARNATION).segments if self.directory.exists() else []
         self.disk.adopt()
         partition = LogPartition(
-            self.disk, self.directory, INCARNATION, self.level, SEGMENT_BYTES, 0, 1, segments
+            self.disk, self.directory, INCARNATION, self.level, SEGMENT_BYTES, 0, 1, Producing(), segments
         )  # fmt: skip
         partition.clock(NOW_US, NOW_US)
         return partition

@@ -8,9 +8,9 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
@@ -53,6 +53,24 @@ def examples() -> list[list[str]]:
     blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [shlex.split(line)[1:] for line in lines if line.strip()]
+
+
+def test_the_programs_of_the_document_work(spark: SparkSession, shop: Topic, tmp_path: Path) -> None:
+    """The blocks marked `python`, one after the other, as one program."""
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    program = "".join(blocks).replace("/lake", str(tmp_path))
+    program = program.replace('who = {"', f'who = {{"servers": "{shop.server.address}", "')
+    assert len(blocks) == 4
+    try:
+        exec(compile(program, str(DOCUMENT), "exec"), {})
+    finally:
+        spark.catalog.dropTempView("orders")
+    assert DeltaTable(str(tmp_path / "orders")).count() == 2 * ROWS
+    with wire.connect(shop.server.address) as connection:
+        paid = [each.payload for n in range(4) for each in connection.read_all("shop", "paid", n)]
+        totals = [json.loads(each.payload) for n in range(4) for each in connection.read_all("shop", "totals", n)]
+    assert sorted(paid) == sorted(each for found in shop.payloads.values() for each in found)
+    assert sorted(totals, key=str) == [{"partition": n, "count": ROWS} for n in range(2)]
 
 
 def run(*words: str, stdin: str | None = None) -> Result:
@@ -106,37 +124,6 @@ def test_the_examples_of_the_document_work(spark: SparkSession, shop: Topic, tmp
     sums = next(each["result"] for name, each in done if name == "aggregate")
     assert {row["shop"]: row["count"] for row in sums} == dict.fromkeys(("s0", "s1", "s2"), 2 * ROWS // 3)  # type: ignore[attr-defined]
     assert (tmp_path / "latency.html").exists() and (tmp_path / "bench.html").exists()
-
-
-def test_the_python_of_the_document_works(spark: SparkSession, shop: Topic, tmp_path: Path) -> None:
-    """The quick start and the sink, as they stand there but for the address."""
-    (quick,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    named: dict[str, Any] = {}
-    here = quick.replace('"username": "iggy"', f'"servers": "{shop.server.address}", "username": "iggy"')
-    assert here != quick
-    exec(here, named)
-    assert {row["partition"]: row["count"] for row in named["orders"].groupBy("partition").count().collect()} == {
-        0: ROWS,
-        1: ROWS,
-    }
-    (view,) = re.findall(r"`(CREATE TEMPORARY VIEW orders .*?)`", DOCUMENT.read_text())
-    more = ", ".join(f"{name} '{value}'" for name, value in shop.options().items() if name != "subscribe")
-    spark.sql(view.replace("subscribe 'shop/orders'", f"subscribe 'shop/orders', {more}"))
-    assert spark.sql("SELECT count(*) FROM orders").collect()[0][0] == 2 * ROWS
-    lake, topic = re.findall(r"^    (query = rows\..*?\.start\(\))$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
-    named["rows"] = spark.readStream.format("shardd").options(**shop.options(startingOffsets="earliest")).load()
-    exec(lake.replace("/lake", str(tmp_path)), named)
-    assert named["query"].awaitTermination(100)
-    from deltalake import DeltaTable
-
-    assert len(DeltaTable(str(tmp_path / "orders")).to_pyarrow_table()) == 2 * ROWS
-    named["more"] = {name: value for name, value in shop.options().items() if name != "subscribe"}
-    named["more"] |= {"createTopic": "2"}
-    exec(topic.replace("/lake", str(tmp_path)).replace('.option("topic"', '.options(**more).option("topic"'), named)
-    assert named["query"].awaitTermination(100)
-    with wire.connect(shop.server.address) as connection:
-        found = [each.payload for partition in range(2) for each in connection.read_all("shop", "paid", partition)]
-    assert sorted(found) == sorted(each for payloads in shop.payloads.values() for each in payloads)
 
 
 def test_statements_from_stdin(spark: SparkSession, shop: Topic) -> None:

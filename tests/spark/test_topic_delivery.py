@@ -3,10 +3,8 @@ away, and two runs of one query."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,47 +18,17 @@ from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPer
 from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_options
 from shardd.spark.sinks.topic import RowsSent, StoredOtherwiseError, Work
+from shardd.spark.sinks.topic_journal import Journal, JournalError, Record, TakenOverError, state_of, topic_of
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder
 from shardd.spark.sinks.topic_sender import DeliveryError, Sender
-from shardd.spark.sinks.topic_server import (
-    Journal,
-    JournalError,
-    Record,
-    SinkServer,
-    TakenOverError,
-    state_of,
-    topic_of,
-)
-from tests.spark.stock_proxy import HEAD, StockProxy, exactly
+from shardd.spark.sinks.topic_server import SinkServer
+from tests.spark.lossy import CuttingProxy
 from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.server import Server
 
-SEND_MESSAGES = 101
 ROWS = 3000
-
-
-class LosingProxy(StockProxy):
-    """Takes every third SEND_MESSAGES to the server and cuts the connection instead of bringing the answer."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.sends = self.lost = 0
-
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client, socket.create_connection(self._target) as server:
-            while True:
-                length, code = HEAD.unpack(exactly(client, HEAD.size))
-                server.sendall(HEAD.pack(length, code) + exactly(client, length - 4))
-                head = exactly(server, HEAD.size)
-                answer = exactly(server, HEAD.unpack(head)[1])
-                if code == SEND_MESSAGES:
-                    self.sends += 1
-                    if self.sends % 3 == 0:
-                        self.lost += 1
-                        return
-                client.sendall(head + answer)
 
 
 @pytest.fixture
@@ -95,7 +63,7 @@ def values(messages: list[wire.Message]) -> list[int]:
 
 
 def test_rows_whose_answers_are_lost_come_again_with_the_same_ids(server: Server, stream: str) -> None:
-    with LosingProxy(server.address) as proxy:
+    with CuttingProxy(server.address, every=3) as proxy:
         given = options(proxy.address, stream, semantics="stable-ids", order="source", journal="none")
         done = sink.write(given, Work("q", "r", 0), rows(0, ROWS))
     found = stored(server, stream)
@@ -198,7 +166,7 @@ def test_a_batch_that_the_journal_does_not_know_any_more_is_told(
     server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, query = options(server.address, stream), f"query {stream}"
-    monkeypatch.setattr("shardd.spark.sinks.topic_server.HISTORY", 3)
+    monkeypatch.setattr("shardd.spark.sinks.topic_journal.HISTORY", 3)
     for batch in range(8):
         finish(given, batch, sink.write(given, Work(query, "one", batch), rows(batch, 1)))
     with pytest.raises(StoredOtherwiseError, match="an unknown number of rows"):

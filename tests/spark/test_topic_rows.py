@@ -13,10 +13,13 @@ import xxhash
 
 from shardd.client import messages
 from shardd.client.partitioning import by_key
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.producers import send_once_head
 from shardd.spark.columns import HEADERS_TYPE
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic_rows import RowEncoder, RowError, check_columns
+from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, RowError, check_columns
+from shardd.spark.sinks.topic_stored import StoredRows, ids_of
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FRAME_HEAD = 8
@@ -122,6 +125,30 @@ def test_stable_ids_are_those_of_the_position() -> None:
     assert whole[3] == hashed
 
 
+def test_frames_of_a_producer_are_counted_in_each_partition() -> None:
+    """The head of SEND_ONCE in front of the same request; ids are those that `ids_of` tells."""
+    batch = pa.RecordBatch.from_pydict({"value": ["a", "b", "c"], "partition": pa.array([1, 0, 1], pa.int32())})
+    encoder = RowEncoder(options(semantics="idempotent", appId="a", order="source"), 2, b"s" * 16, 0)
+    encoder.numbers = Numbers(77, 5, {1: 9})
+    made = [*encoder.frames(batch), *encoder.frames(batch)]
+    assert [(each.partition, each.number, each.rows) for each in made] == [(0, 0, 1), (1, 9, 2), (0, 1, 1), (1, 10, 2)]
+    ids = [each[::-1] for each in ids_of(b"s" * 16, 0, 6).to_pylist()]
+    wanted = frame(1, [messages.encode_record(value, b"", 0, ids[n]) for n, value in ((3, b"a"), (5, b"c"))])
+    head = send_once_head(77, 5, 10)
+    length = (len(wanted) + len(head) - 4).to_bytes(4, "little")
+    assert made[3].data == length + ExtensionCode.SEND_ONCE.to_bytes(4, "little") + head + wanted[8:]
+
+
+def test_messages_that_are_found_are_used_up() -> None:
+    """As many rows with an id are stored as there are messages with it, the first ones."""
+    x, y, z = (bytes([n]) * 16 for n in (1, 2, 3))
+    found = StoredRows({0: [binaries(x, y), binaries(x)], 1: [binaries(y)]})
+    places = pa.array([0, 0, 1, 0, 0, 2], pa.int32())
+    assert found.take(binaries(x, z, y, x, x, y), places).to_pylist() == [True, False, True, True, False, False]
+    assert found.take(binaries(y, y, y, z), None).to_pylist() == [True, True, False, False]
+    assert StoredRows({}).take(binaries(x), None).to_pylist() == [False]
+
+
 def ids_in(encoder: RowEncoder, batches: Sequence[pa.RecordBatch]) -> list[int]:
     found = []
     for batch in batches:
@@ -194,8 +221,10 @@ def test_an_order_that_does_not_hold_is_refused() -> None:
     [
         ({"topic": ""}, "needs the option 'topic'"),
         ({"topic": "a/b,c/d"}, "names 2 topics"),
-        ({"semantics": "idempotent"}, "no idempotent producers yet"),
-        ({"semantics": "exactly-once"}, "must be one of at-least-once, stable-ids"),
+        ({"semantics": "idempotent"}, "'idempotent' of a batch write needs the option 'appId'"),
+        ({"semantics": "idempotent", "appId": "a", "journal": "none"}, "'idempotent' needs the journal"),
+        ({"semantics": "idempotent", "appId": "a", "batchBytes": "3 MiB"}, "must be a size from 1024 to 2097152"),
+        ({"semantics": "exactly-once"}, "must be one of at-least-once, stable-ids, idempotent"),
         ({"semantics": "stable-ids"}, "needs the option 'appId'"),
         ({"appVersion": "3"}, "needs 'appId'"),
         ({"partitoning": "key"}, "did you mean 'partitioning'?"),

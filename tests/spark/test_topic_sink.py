@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -122,7 +128,7 @@ def test_what_cannot_be_written_is_one_sentence(spark: SparkSession, topic: Topi
         (rows.selectExpr("value AS payload"), sink(topic), "has no column 'payload'"),
         (rows, {**sink(topic), "topic": f"{topic.stream}/gone", "createTopic": ""}, "there is no topic"),
         (rows, {**sink(topic), "password": "wrong"}, "INVALID_CREDENTIALS"),
-        (rows, sink(topic, semantics="idempotent"), "no idempotent producers yet"),
+        (rows, sink(topic, semantics="idempotent", appId="a"), "in the same order"),
         (rows.selectExpr("value", "9 AS partition"), sink(topic), "has 9, but"),
     ):
         with pytest.raises(PySparkException) as caught:
@@ -158,7 +164,7 @@ def journal(checkpoint: Path, topic: Topic) -> list[dict[str, Any]]:
         return [json.loads(each.payload) for each in connection.read_all(JOURNAL_STREAM, query, 0)]
 
 
-@pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids"])
+@pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids", "idempotent"])
 def test_a_lost_entry_of_the_checkpoint_stores_nothing_twice(
     spark: SparkSession, topic: Topic, tmp_path: Path, semantics: str
 ) -> None:
@@ -174,6 +180,32 @@ def test_a_lost_entry_of_the_checkpoint_stores_nothing_twice(
     assert last_batch(tmp_path) == last
     records = journal(tmp_path, topic)
     assert [each["done"] for each in records][-1] == last and len({each["run"] for each in records}) == 2
+
+
+def test_a_python_worker_that_is_killed_repeats_nothing(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    """In the first batch of a run and in a later one; what its task had sent is not stored again."""
+    spark.conf.set(ARROW_ROWS, "100")
+    try:
+        rows = source(spark, topic, maxOffsetsPerTrigger="3000").select(*COPY_COLUMNS)
+        options = sink(topic, semantics="idempotent", order="source", batchBytes="2 KiB")
+        assert run_stream(rows.mapInArrow(dies_once, rows.schema), options, tmp_path) == 6000
+    finally:
+        spark.conf.unset(ARROW_ROWS)
+    assert payloads(written(topic)) == topic.payloads
+
+
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+def dies_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first attempt of each task, in the middle."""
+    context = TaskContext.get()
+    assert context is not None
+    for number, batch in enumerate(batches):
+        if number == 8 and context.attemptNumber() == 0:
+            time.sleep(0.5)  # what is behind has been sent
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
 
 
 def test_a_checkpoint_that_lost_its_offsets_too_is_told(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ WAIT_S: Final = 60.0
 
 def attributes_of(span: Span) -> dict[str, Any]:
     values = {each.key: each.value for each in span.attributes}
-    return {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
+    return {key: getattr(value, value.WhichOneof("value") or "") for key, value in values.items()}
 
 
 class Collector:

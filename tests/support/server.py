@@ -79,13 +79,16 @@ class Server:
         environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | io_engine_environment() | self._env
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._launcher, sys.executable, "-m", "shardd", "serve", *self._arguments],
+                [*self._launcher, *self._command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
             )
         return self._process
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "shardd", "serve", *self._arguments]
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Returns when the server is ready; `address` is known then. RuntimeError with its log when it ends instead."""

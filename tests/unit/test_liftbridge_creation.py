@@ -56,6 +56,8 @@ def test_settings_that_are_nought_are_set() -> None:
         ({"name": "a."}, "dot"),
         ({"name": "é" * 128}, "255 bytes"),
         ({"subject": "g.>", "partitions": 2}, "Subject is invalid"),
+        ({"subject": "é" * 513}, "Subject has more than 1024 bytes"),
+        ({"subject": ".".join(["a"] * 16 + ["*"])}, "Subject has wildcards and more than 16 tokens"),
         ({"cleanerInterval": -1}, "cleanerInterval is negative"),
         ({"segmentMaxBytes": -1}, "segmentMaxBytes is negative"),
     ],

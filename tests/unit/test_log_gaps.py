@@ -26,6 +26,7 @@ from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
+from shardd.runtime.boot import boot_id
 from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import INCARNATION, Stored, manifest_of, segment, thinned, tree, write
 
@@ -97,7 +98,7 @@ def test_what_a_manifest_of_version_2_says_and_is_not_known_keeps_the_partition_
 
 def test_a_partition_with_explained_gaps_opens_as_it_is_by_both_ways(directory: Path) -> None:
     before = tree(directory)
-    usual = _native.recover_partition(str(directory), INCARNATION)
+    usual = _native.recover_partition(str(directory), INCARNATION, boot_id())
     assert (
         usual is not None and usual.segments == ROWS and usual.unsealed == []
     )  # nothing to be sealed, but the active one

@@ -32,6 +32,7 @@ from shardd.log.segment_reader import segment_starts
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.segments import check_sealed, scan_segment
 from shardd.log.verified_slices import SegmentExtent
+from shardd.runtime.boot import boot_id
 from shardd.runtime.throttle import Throttle
 from tests.unit import log_files
 from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
@@ -88,7 +89,7 @@ def test_a_layout_is_refused_by_its_name(data: DataDirectory) -> None:
 
 
 def test_a_recovery_keeps_the_partition_closed(data: DataDirectory, partition: Path) -> None:
-    assert _native.recover_partition(str(partition), data.incarnation(0)) is None
+    assert _native.recover_partition(str(partition), data.incarnation(0), boot_id()) is None
     refused(lambda: open_partition(partition, data.incarnation(0)), partition)
     refused(lambda: scan_segment(partition, 0, 0), partition)
     if layout.segment_index(partition, 0).exists():
@@ -165,10 +166,10 @@ def test_one_behind_the_last_log_is_not_written_over_by_the_next_segment(data: D
         write_manifest(path, manifest if start < 2 * SEGMENT_COUNT else replace(manifest, sealed=None))
     ahead = layout.segment_manifest(path, 3 * SEGMENT_COUNT)
     ahead.write_bytes(b"")  # a birth that was cut short
-    assert _native.recover_partition(str(path), incarnation) is not None
+    assert _native.recover_partition(str(path), incarnation, boot_id()) is not None
     ahead.write_bytes(manifest_with(4, incarnation))
     before = log_files.tree(path)
-    assert _native.recover_partition(str(path), incarnation) is None
+    assert _native.recover_partition(str(path), incarnation, boot_id()) is None
     with pytest.raises(UnknownLayoutError, match=r"layout 4 \(remote\)"):
         open_partition(path, incarnation)
     assert log_files.tree(path) == before

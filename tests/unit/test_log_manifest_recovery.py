@@ -26,6 +26,7 @@ from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
 from shardd.log.stored_offsets import write_table
+from shardd.runtime.boot import boot_id
 from shardd.runtime.throttle import StoppedError, Throttle
 from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 
@@ -62,7 +63,7 @@ def write_whole(directory: Path) -> None:
 
 
 def usual(directory: Path) -> bool:
-    return _native.recover_partition(str(directory), INCARNATION) is not None
+    return _native.recover_partition(str(directory), INCARNATION, boot_id()) is not None
 
 
 def test_a_healthy_partition_is_opened_in_one_call(directory: Path) -> None:

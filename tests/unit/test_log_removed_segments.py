@@ -13,6 +13,7 @@ from shardd.engine import _native
 from shardd.log import layout, spool
 from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
+from shardd.runtime.boot import boot_id
 from tests.unit.log_files import INCARNATION, Stored, segment, write
 
 IDS = (3, 2, 1)
@@ -63,7 +64,9 @@ def test_what_a_removal_that_was_cut_short_has_left_is_removed_by_the_next_start
     assert not any(path.exists() for path in paths)
     assert len(list(layout.trash_directory(tmp_path).iterdir())) == len(paths)
     assert "is left of" not in doctor(tmp_path)
-    assert _native.recover_partition(str(directory), INCARNATION) is not None, "the next start has nothing to decide"
+    assert _native.recover_partition(str(directory), INCARNATION, boot_id()) is not None, (
+        "the next start has nothing to decide"
+    )
 
 
 def test_without_a_log_start_that_explains_it_they_stay(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_subscribers_see_every_record_before_it_is_acknowledged(tmp_path: Path) 
 def test_a_record_is_acknowledged_when_it_is_followed_and_the_loop_goes_on_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "APPLY_INLINE_PARTITIONS", -1)  # applied in a helper thread, too
+    monkeypatch.setattr(service, "APPLY_INLINE_STEPS", -1)  # applied in a helper thread, too
 
     async def scenario() -> None:
         async with cluster(tmp_path, 2) as shards:

@@ -241,7 +241,7 @@ def test_a_snapshot_with_an_unknown_topic_setting_is_refused(monkeypatch: pytest
 def damaged(data: bytes) -> list[tuple[bytes, str]]:
     cases = [(data[:-1], "damaged"), (data + b"x", "damaged"), (data[:40], "is not a metadata snapshot")]
     cases += [(b"SHRDSNAQ" + data[8:], "is not a metadata snapshot"), (b"", "is not a metadata snapshot")]
-    cases += [(data[:8] + b"\5" + data[9:], "format version 5")]
+    cases += [(data[:8] + b"\6" + data[9:], "format version 6")]
     rng = random.Random(20261121)
     for position in sorted(rng.sample(range(16, len(data)), 60)):
         cases.append((data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :], "damaged"))

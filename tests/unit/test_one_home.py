@@ -108,7 +108,10 @@ def test_the_levels_are_listed_by_the_configuration_and_mapped_by_the_worker() -
     words: dict[str, set[object]] = defaultdict(set)
     for name, value in constants():
         words[name].add(value)
-    found = {name for name, said in words.items() if {"memory", "written", "durable"} <= said}
+    # servers that are measured have what comes closest to each
+    elsewhere = "shardd/benchmark/servers/"
+    levels = {"memory", "written", "durable"}
+    found = {name for name, said in words.items() if levels <= said and not name.startswith(elsewhere)}
     assert found == {"shardd/config/schema.py", "shardd/worker/partitions.py"}
 
 

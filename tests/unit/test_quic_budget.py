@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from shardd.doors.quic.budget import Budget
+from shardd.doors.budget import Budget
 
 
 def test_half_of_it_is_for_one_address_and_the_others_pass_him() -> None:

@@ -17,6 +17,7 @@ from shardd.metadata.commands import (
     ChangePassword,
     Command,
     CreateConsumerGroup,
+    CreateLiftbridgeStream,
     CreatePartitions,
     CreateStream,
     CreateToken,
@@ -32,10 +33,16 @@ from shardd.metadata.commands import (
     DeleteUser,
     ExpireProducers,
     InitProducer,
+    JoinLiftbridgeGroup,
+    LeaveLiftbridgeGroup,
+    PauseLiftbridgeStream,
+    PrepareLiftbridge,
     PurgeStream,
     PurgeTopic,
     Ref,
+    ResumeLiftbridgeStream,
     RevokeAccessToken,
+    SetLiftbridgeReadonly,
     SetTopicSettings,
     UpdatePermissions,
     UpdateStream,
@@ -54,6 +61,7 @@ SHARDS = 2
 PARTITIONS = 3
 FOREVER = 2**64 - 1
 HASH = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$aaaa"
+ROOT = Ref(0, 1)
 SENDS = Permissions(send_messages=True)
 _numbers = itertools.count()
 
@@ -143,6 +151,16 @@ def new_token(scene: Scene) -> CreateToken:
     return CreateToken(scene.user, f"token{next(_numbers)}", next(_numbers).to_bytes(32, "big"), 0, 100)
 
 
+def new_liftbridge_stream(scene: Scene) -> CreateLiftbridgeStream:
+    scene.submit(PrepareLiftbridge(scene.stream, "id"))
+    return CreateLiftbridgeStream(scene.stream, "new", 1, 1, FOREVER, FOREVER, 1, title="new", subject="new")
+
+
+def joined(scene: Scene) -> tuple[str, str]:
+    scene.submit(JoinLiftbridgeGroup(ROOT, scene.changed, "m", ((scene.stream, scene.topic),)))
+    return scene.changed, "m"
+
+
 NOTHING, USER, TOPIC, STREAM = "nothing", "user", "topic", "stream"
 CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     CreateStream: (NOTHING, lambda s: CreateStream(f"{s.changed}-new")),
@@ -170,6 +188,13 @@ CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     DeleteExpiredTokens: (NOTHING, lambda s: DeleteExpiredTokens()),
     InitProducer: (NOTHING, lambda s: InitProducer(s.user)),
     ExpireProducers: (NOTHING, lambda s: ExpireProducers(1)),
+    PrepareLiftbridge: (NOTHING, lambda s: PrepareLiftbridge(s.stream, "id")),
+    CreateLiftbridgeStream: (NOTHING, new_liftbridge_stream),
+    PauseLiftbridgeStream: (NOTHING, lambda s: PauseLiftbridgeStream(s.stream, s.topic, (), False)),
+    ResumeLiftbridgeStream: (NOTHING, lambda s: ResumeLiftbridgeStream(s.stream, s.topic, 0)),
+    SetLiftbridgeReadonly: (NOTHING, lambda s: SetLiftbridgeReadonly(s.stream, s.topic, (1,), True)),
+    JoinLiftbridgeGroup: (NOTHING, lambda s: JoinLiftbridgeGroup(ROOT, s.changed, "m", ((s.stream, s.topic),))),
+    LeaveLiftbridgeGroup: (NOTHING, lambda s: LeaveLiftbridgeGroup(*joined(s))),
 }
 BY_THE_USER = (CreateToken, DeleteToken, RevokeAccessToken, InitProducer)
 

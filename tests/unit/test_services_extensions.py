@@ -9,6 +9,7 @@ import pytest
 
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, FigureKind, Metrics
+from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.poll_requests import WaitingPoll
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
@@ -60,6 +61,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
         (0x5344_0010, 1, "get_partition_bounds"),
+        (0x5344_0012, 1, "lease_files"),
         (0x5344_0018, 1, "poll_and_wait"),
         (0x5344_0020, 1, "set_topic_settings"),
         (0x5344_0021, 1, "get_topic_settings"),
@@ -77,6 +79,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     selection = GetPartitionBounds((TopicSelection("nowhere", "nothing"),)).encode()
     payloads = {
         ExtensionCode.GET_PARTITION_BOUNDS: selection,
+        ExtensionCode.LEASE_FILES: LeaseFiles("s", "t", 9, 0, 1).encode(),
         ExtensionCode.POLL_AND_WAIT: WAITING_POLL.encode(),
         ExtensionCode.SET_TOPIC_SETTINGS: SetTopicSettings("nowhere", "nothing", (("ack", "durable"),)).encode(),
         ExtensionCode.GET_TOPIC_SETTINGS: GetTopicSettings("s", "nothing").encode(),
@@ -87,7 +90,19 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 1009, 1009, 2010, 20, 1009]
+    assert answers == [0, 0, 1009, 3007, 1009, 1009, 2010, 20, 1009]
+
+
+def test_leases_want_the_right_to_poll(workers: Workers) -> None:
+    """Wherever the partition lives; 600 s at most."""
+    for shard in (0, 1):
+        for partition in range(4):
+            lease = LeaseFiles("s", "t", partition, 0, 600).encode()
+            assert workers.connect(shard).status(ExtensionCode.LEASE_FILES, lease) == 0
+            assert workers.connect(shard, "plain", "secret").status(ExtensionCode.LEASE_FILES, lease) == 41
+    long = LeaseFiles("s", "t", 0, 0, 601).encode()
+    assert workers.connect().status(ExtensionCode.LEASE_FILES, long) == 4
+    assert workers.connect().status(ExtensionCode.LEASE_FILES, long[:-1]) == 3
 
 
 def test_codes_that_are_not_listed_are_unknown_commands(workers: Workers) -> None:

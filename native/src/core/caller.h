@@ -53,7 +53,8 @@ typedef struct answer_window {
 typedef struct caller_calls {
     void (*status)(const caller *to, uint32_t status);
     void (*committed)(const caller *to, uint64_t offset);
-    void (*produced)(const caller *to, const produced *made); /* NULL for who sends no batches of producers */
+    /* NULL for who sends no batches of producers and asks for nothing (producer_batch). */
+    void (*produced)(const caller *to, const produced *made);
     void (*window)(const caller *to, const answer_window *w); /* when it was sent, pending_next for one more */
     void (*gone)(const caller *to);    /* no end can be told: a part of the answer is out, or nobody knows the effect */
     void (*again)(const caller *to);   /* not carried out: what the request was routed by is old, ask once more */
@@ -84,7 +85,7 @@ typedef struct outcome {
     uint32_t status;
     bool committed; /* a STORE: `offset` counts from now on */
     uint64_t offset;
-    produced made; /* a SEND of a producer: its answer, when the status is 0 */
+    produced made; /* a SEND of a producer, or that asks for something: its answer, when the status is 0 */
 } outcome;
 
 void caller_end(const caller *to, const outcome *o);

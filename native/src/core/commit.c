@@ -73,7 +73,7 @@ static inline __attribute__((always_inline)) void stage(core *k, owned *target, 
         k->commit.list[target->staged.last - 1].next = number;
     }
     target->staged.last = number;
-    target->staged.produced |= batch->by.producer != 0;
+    target->staged.special |= (batch->by.producer | batch->by.asks) != 0;
 }
 
 /* One event for each change: sends are refused for want of room, or no more. */
@@ -130,25 +130,54 @@ static __attribute__((noinline)) void append_once(core *k, owned *target, append
     }
 }
 
+/* What is under way when a partition becomes read only is finished; nothing begins. */
+static uint32_t refusal_of(const owned *target) {
+    if (target->removed) return STATUS_PARTITION_NOT_FOUND;
+    return target->readonly ? STATUS_CANNOT_APPEND_MESSAGE : STATUS_OK;
+}
+
+static void refuse(core *k, const owned *target, append_batch *batches, size_t count) {
+    for (size_t i = 0; i < count; i++) batches[i].status = refusal_of(target);
+    k->counters.refused_by_topic += count;
+}
+
 static inline __attribute__((always_inline)) void append_some(core *k, owned *target, append_batch *batches,
                                                               size_t count, uint64_t wall_us) {
     if (!target->judged) append_or_refuse(k, target->p, batches, count, wall_us);
+    else if (target->readonly) refuse(k, target, batches, count);
     else if (partition_has_window(target->p)) append_once(k, target, batches, count, wall_us);
     else append_within_limits(k, target, batches, count, wall_us);
 }
 
-/* Some are of producers: each of these is judged when all before it are stored, and goes alone. */
-static __attribute__((noinline)) void append_produced(core *k, owned *target, size_t count, uint64_t wall_us) {
+/* False, and it has its status: the partition goes on at another offset. */
+static bool is_expected(const owned *target, append_batch *b) {
+    if (!(b->by.asks & APPEND_EXPECTS) || refusal_of(target) != 0 || partition_state(target->p) != 0) return true;
+    b->status = partition_next_offset(target->p) != b->by.sequence ? STATUS_UNEXPECTED_OFFSET : 0;
+    return b->status == 0;
+}
+
+/* Who asks where his messages are hears it also when all of them were there before: none, at the end. */
+static void place_nothing(const owned *target, append_batch *b) {
+    if (b->by.asks != 0 && b->status == 0 && b->made.kind == PRODUCED_NONE)
+        b->made = (produced){.kind = PRODUCED_PLACED, .first = partition_next_offset(target->p)};
+}
+
+static bool goes_alone(const append_batch *b) { return b->by.producer != 0 || b->by.asks & APPEND_EXPECTS; }
+
+/* Some are of producers, or expect an offset: each of these is judged when all before it are stored, and goes alone. */
+static __attribute__((noinline)) void append_special(core *k, owned *target, size_t count, uint64_t wall_us) {
     append_batch *batches = k->commit.scratch;
     for (size_t first = 0, end; first < count; first = end) {
-        for (end = first; end < count && batches[end].by.producer == 0;) end++;
+        for (end = first; end < count && !goes_alone(&batches[end]);) end++;
         if (end > first) append_some(k, target, batches + first, end - first, wall_us);
-        for (; end < count && batches[end].by.producer != 0; end++) {
-            if (!producing_judge(k, target, &batches[end])) continue;
-            append_some(k, target, &batches[end], 1, wall_us);
-            producing_done(target, &batches[end]);
+        for (; end < count && goes_alone(&batches[end]); end++) {
+            append_batch *b = &batches[end];
+            if (b->by.producer != 0 ? !producing_judge(k, target, b) : !is_expected(target, b)) continue;
+            append_some(k, target, b, 1, wall_us);
+            if (b->by.producer != 0) producing_done(target, b);
         }
     }
+    for (size_t i = 0; i < count; i++) place_nothing(target, &batches[i]);
 }
 
 void commit_report_rolls(core *k, owned *target) {
@@ -165,7 +194,7 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    if (target->staged.produced) append_produced(k, target, count, wall_us);
+    if (target->staged.special) append_special(k, target, count, wall_us);
     else append_some(k, target, k->commit.scratch, count, wall_us);
     commit_report_rolls(k, target);
     k->counters.append_calls++;
@@ -178,7 +207,7 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
         sync_answer(target, &s->from, &(outcome){.status = b->status, .made = b->made});
     }
     target->staged.first = target->staged.last = 0;
-    target->staged.produced = false;
+    target->staged.special = false;
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
     if (target->watched) watches_moved(target);
@@ -189,6 +218,13 @@ static void commit_partition(core *k, owned *target, uint64_t wall_us) {
 
 /* Whether it is refused, before its first part. False: not yet, its ids are being compared. */
 static bool begin(core *k, owned *target, large_batch *b) {
+    bool fresh = b->filter.read == 0;
+    if (fresh && (target->readonly || !is_expected(target, &b->batch))) {
+        b->begun = true;
+        if (target->readonly) refuse(k, target, &b->batch, 1);
+        b->refused = b->batch.status;
+        return true;
+    }
     if (!once_filter_large(k, target, &b->batch, &b->filter, &b->refused)) return false;
     b->begun = true;
     if (b->refused != 0 || b->batch.count == 0) return true;
@@ -237,10 +273,11 @@ static void end_first(core *k, owned *target) {
         status = b->batch.status;
         if (status != 0) partition_take_back_ids(target->p, b->filter.kept);
     }
+    if (status == 0) place_nothing(target, &b->batch);
     commit_report_rolls(k, target);
     k->counters.append_calls++;
     if (b->block != NULL) pool_free(k->pool, b->block);
-    sync_answer(target, &b->from, &(outcome){.status = status});
+    sync_answer(target, &b->from, &(outcome){.status = status, .made = b->batch.made});
     free_large(b);
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);

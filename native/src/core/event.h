@@ -2,6 +2,8 @@
 #ifndef SHARDD_EVENT_H
 #define SHARDD_EVENT_H
 
+#include "log/producers.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +33,7 @@ typedef struct event {
     uint64_t number;        /* attempt, target shard, start offset of a segment, errno, status, free bytes */
     uint64_t free_inodes;   /* EVENT_ROOM */
     uint8_t dialect;        /* EVENT_REQUEST: of its connection */
+    produced made;          /* EVENT_CALL: of an append that is done */
     bool authenticated;     /* EVENT_GROUP_POLLED: an offset was stored, `number` */
     char address[56];
     uint8_t *data;             /* malloc'ed by the engine, freed after delivery */

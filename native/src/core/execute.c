@@ -63,8 +63,8 @@ static execution forward(core *k, uint32_t shard, const partition_request *what,
     return k->remote->forward(k->remote, shard, what, from) ? EXECUTED : NEEDS_PLACE;
 }
 
-static execution execute_send(core *k, session *who, const send_request *s, const producer_batch *by,
-                              const caller *from) {
+static inline __attribute__((always_inline)) execution execute_send(core *k, session *who, const send_request *s,
+                                                                    const producer_batch *by, const caller *from) {
     produced refused;
     uint32_t status = 0;
     const route *r = find_route(k, who, s->address, s->stream_length + s->topic_length);

@@ -7,7 +7,7 @@
 #define SWEEP_US 1000000
 #define FILTER_STEP 8192u /* messages of a large batch in one slice */
 
-void once_changed(owned *o) { o->judged = o->send_limits != NULL || partition_has_window(o->p); }
+void once_changed(owned *o) { o->judged = o->readonly || o->send_limits != NULL || partition_has_window(o->p); }
 
 /* Windows in which everything is too old give their memory back. At most once in a second: there may be many. */
 static bool sweep(core *k, uint64_t wall_us) {
@@ -27,7 +27,7 @@ static uint32_t reserve(core *k, owned *target, uint64_t count, uint64_t wall_us
 }
 
 void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us) {
-    uint64_t taken = 0;
+    uint64_t taken = 0, taken_bytes = 0;
     for (size_t i = 0; i < count; i++) {
         append_batch *b = &batches[i];
         id_filter filter = {0};
@@ -35,8 +35,8 @@ void once_judge(core *k, owned *target, append_batch *batches, size_t count, uin
         if (b->status == 0) {
             partition_filter(target->p, b, &filter, UINT32_MAX, wall_us);
             if (b->count > 0 && target->send_limits != NULL)
-                send_limits_judge_behind(target->send_limits, partition_messages(target->p) + taken, target->send_place,
-                                         b, k->counters.commits);
+                send_limits_judge_behind(target->send_limits, target->p, taken, taken_bytes, target->send_place, b,
+                                         k->counters.commits);
             if (b->status != 0) {
                 partition_take_back_ids(target->p, b->count);
                 k->counters.refused_by_topic++;
@@ -44,6 +44,7 @@ void once_judge(core *k, owned *target, append_batch *batches, size_t count, uin
         }
         if (b->status != 0) b->count = 0;
         taken += b->count;
+        if (b->count > 0) taken_bytes += b->length;
     }
 }
 

@@ -5,7 +5,7 @@
 #define SHARDD_ONCE_H
 #include "core/core.h"
 
-/* Whether its sends are judged before they are appended: after a change of the limits or of the window. */
+/* Whether its sends are judged before they are appended: after a change of the limits, the window or `readonly`. */
 void once_changed(owned *o);
 /* Removes from each of the staged batches what is there already, and gives it a status: 0, 10006 without memory for the
  * ids, or what the limits of the topic say. One with a status has a count of 0, one with nothing left, too. */

@@ -19,6 +19,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     bool removed;             /* it is closed: nobody who still has it may ask it for anything */
     fences fences;            /* of the consumer groups */
     bool judged;              /* sends are looked at before they are appended (once_changed) */
+    bool readonly;            /* they are refused (4010); polls and offsets go on */
     send_limits *send_limits; /* NULL: none */
     uint32_t send_place;      /* there */
     bool poison_reported;
@@ -34,7 +35,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     } sync;
     struct {
         uint32_t first, last; /* index + 1 into the staged batches; 0 none */
-        bool produced;        /* one of them is of a producer */
+        bool special;         /* one of them is of a producer, or asks for something */
         struct owned *next_touched;
     } staged;
     struct {

@@ -47,5 +47,5 @@ bool producing_judge(core *k, owned *target, append_batch *b) {
 
 void producing_done(owned *target, append_batch *b) {
     if (b->status == 0 && b->count == 0) b->status = partition_produced_nothing(target->p, b);
-    b->made = b->status == 0 ? (produced){PRODUCED_STORED, b->count, b->first_offset} : (produced){0};
+    b->made = b->status == 0 ? (produced){PRODUCED_STORED, b->count, b->first_offset, 0} : (produced){0};
 }

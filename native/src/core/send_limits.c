@@ -16,6 +16,7 @@ send_limits *send_limits_new(const send_limits *values, uint32_t count) {
     l->message_bytes_max = values->message_bytes_max;
     l->messages_max = values->messages_max;
     l->bytes_max = values->bytes_max;
+    l->partition_bytes_max = values->partition_bytes_max;
     l->references = 1;
     l->pass = PASS_NONE;
     l->count = count;
@@ -55,8 +56,15 @@ static bool has_large_message(const append_batch *b, uint64_t bytes_max) {
     return false;
 }
 
-static void judge(send_limits *l, uint64_t messages, uint32_t place, append_batch *batches, size_t count,
-                  uint64_t pass) {
+/* Whether the topic, or a partition of it that has so much, has no room for it. */
+static bool is_full(const send_limits *l, uint64_t messages, uint64_t bytes, const append_batch *b) {
+    return (l->bytes_max > 0 && l->bytes + l->large + b->length > l->bytes_max) ||
+           (l->messages_max > 0 && messages + b->count > l->messages_max) ||
+           (l->partition_bytes_max > 0 && bytes + b->length > l->partition_bytes_max);
+}
+
+static void judge(send_limits *l, uint64_t messages, uint64_t bytes, uint32_t place, append_batch *batches,
+                  size_t count, uint64_t pass) {
     ASSERT(place < l->count);
     if (l->bytes_max > 0 && l->pass != pass) {
         look_around(l);
@@ -66,25 +74,26 @@ static void judge(send_limits *l, uint64_t messages, uint32_t place, append_batc
         append_batch *b = &batches[i];
         if (l->message_bytes_max > 0 && has_large_message(b, l->message_bytes_max)) {
             b->status = STATUS_TOO_BIG_MESSAGE_PAYLOAD;
-        } else if ((l->bytes_max > 0 && l->bytes + l->large + b->length > l->bytes_max) ||
-                   (l->messages_max > 0 && messages + b->count > l->messages_max)) {
+        } else if (is_full(l, messages, bytes, b)) {
             b->status = STATUS_TOPIC_FULL;
         } else {
             b->status = 0;
             l->bytes += b->length;
             l->places[place].bytes += b->length;
             messages += b->count;
+            bytes += b->length;
         }
     }
 }
 
 void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
                        uint64_t pass) {
-    judge(l, partition_messages(p), place, batches, count, pass);
+    judge(l, partition_messages(p), partition_size_bytes(p), place, batches, count, pass);
 }
 
-void send_limits_judge_behind(send_limits *l, uint64_t messages, uint32_t place, append_batch *b, uint64_t pass) {
-    judge(l, messages, place, b, 1, pass);
+void send_limits_judge_behind(send_limits *l, const partition *p, uint64_t messages, uint64_t bytes, uint32_t place,
+                              append_batch *b, uint64_t pass) {
+    judge(l, partition_messages(p) + messages, partition_size_bytes(p) + bytes, place, b, 1, pass);
 }
 
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, uint32_t place, append_batch *b) {

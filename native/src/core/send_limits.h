@@ -20,6 +20,7 @@ typedef struct send_limits {
     uint64_t message_bytes_max; /* payload and user headers of one message */
     uint64_t messages_max;      /* in each partition */
     uint64_t bytes_max;         /* in all partitions together */
+    uint64_t partition_bytes_max;
     uint32_t references;
     uint64_t pass;  /* in which the bytes of the topic were looked at */
     uint64_t bytes; /* sum of the places, what was taken since they were looked at included */
@@ -40,8 +41,9 @@ void send_limits_release(send_limits *l); /* also NULL */
  * the partition in the topic. */
 void send_limits_judge(send_limits *l, const partition *p, uint32_t place, append_batch *batches, size_t count,
                        uint64_t pass);
-/* The same for one batch that comes when the partition will have `messages`. */
-void send_limits_judge_behind(send_limits *l, uint64_t messages, uint32_t place, append_batch *b, uint64_t pass);
+/* The same for one batch that comes when the partition has taken `messages` and `bytes` more. */
+void send_limits_judge_behind(send_limits *l, const partition *p, uint64_t messages, uint64_t bytes, uint32_t place,
+                              append_batch *b, uint64_t pass);
 /* The status of one large batch before its first part. It counts until `send_limits_large_ends`; NULL: no limits. */
 uint32_t send_limits_large_begins(send_limits *l, const partition *p, uint32_t place, append_batch *b);
 void send_limits_large_ends(send_limits *l, uint32_t place, const append_batch *b);

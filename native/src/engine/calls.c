@@ -9,11 +9,13 @@
 #include "wire/dialect.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct call_entry {
     waiter wait; /* first: for a place among the descriptors to another shard */
+    watcher watcher;
     calls *calls;
     uint32_t index, generation; /* the generation grows when it begins and when it ends: odd while it is under way */
     uint32_t owner;
@@ -91,12 +93,13 @@ static void leave(call_entry *c) {
 
 /* ---- what the core says ---- */
 
-static void tell(call_entry *c, call_outcome outcome, uint32_t status) {
+static event *tell(call_entry *c, call_outcome outcome, uint32_t status) {
     ASSERT(c->promised);
     c->promised = false;
     event *v = events_promised(&c->calls->core->events, EVENT_CALL, token_of(c));
     v->code = outcome;
     v->number = status;
+    return v;
 }
 
 static void end(call_entry *c, call_outcome outcome, uint32_t status) {
@@ -109,6 +112,12 @@ static void on_status(const caller *to, uint32_t status) { end(to->owner, CALL_S
 static void on_committed(const caller *to, uint64_t offset) {
     (void)offset; /* Python knows what it asked */
     end(to->owner, CALL_STATUS, 0);
+}
+
+static void on_produced(const caller *to, const produced *made) {
+    call_entry *c = to->owner;
+    if (!c->cancelled) tell(c, CALL_STATUS, 0)->made = *made;
+    leave(c);
 }
 
 static void on_again(const caller *to) { end(to->owner, CALL_AGAIN, 0); }
@@ -156,6 +165,7 @@ static void put_head(const caller *to, uint8_t *at, const poll_summary *whole) {
 static caller caller_of(call_entry *c) {
     static const caller_calls calls = {.status = on_status,
                                        .committed = on_committed,
+                                       .produced = on_produced,
                                        .window = on_window,
                                        .gone = on_gone,
                                        .again = on_again,
@@ -178,7 +188,8 @@ static bool ask(call_entry *c) {
     if (target == NULL || target->incarnation != c->what.incarnation) {
         caller_again(&from);
     } else if (c->what.kind == REQUEST_SEND) {
-        append_batch batch = {.messages = c->what.records, .length = c->what.records_length, .count = c->what.count};
+        append_batch batch = {
+            .messages = c->what.records, .length = c->what.records_length, .count = c->what.count, .by = c->what.by};
         c->what.records = NULL; /* the commit frees them */
         commit_stage(k, target, &batch, &from, batch.messages);
     } else {
@@ -264,6 +275,28 @@ uint64_t calls_ask(calls *all, uint32_t owner, const partition_request *what) {
     return begin(c);
 }
 
+static void on_woken(watcher *w) {
+    end((call_entry *)(void *)((uint8_t *)w - offsetof(call_entry, watcher)), CALL_STATUS, 0);
+}
+
+uint64_t calls_watch(calls *all, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us) {
+    core *k = all->core;
+    call_entry *c = enter(all, owner, &(partition_request){.ns = ns, .incarnation = incarnation});
+    if (c == NULL) return 0;
+    c->watcher.woken = on_woken;
+    if (!watcher_enter(k, &c->watcher, user_id, k->now_us + wait_us)) {
+        all->refused++;
+        leave(c);
+        return 0;
+    }
+    uint64_t token = token_of(c);
+    if (!watcher_watch(k, &c->watcher, &(route_partition){.ns = ns, .incarnation = incarnation, .owner = owner})) {
+        watcher_leave(k, &c->watcher);
+        end(c, CALL_AGAIN, 0);
+    }
+    return token;
+}
+
 bool calls_window(const calls *all, uint64_t token, call_window *out) {
     const call_entry *c = find(all, token);
     if (c == NULL || c->window == NULL || c->cancelled) return false;
@@ -300,7 +333,10 @@ void calls_cancel(calls *all, uint64_t token) {
     call_entry *c = find(all, token);
     if (c == NULL || c->cancelled) return;
     c->cancelled = true;
-    if (c->filling) {
+    if (c->watcher.at != 0) {
+        watcher_leave(all->core, &c->watcher);
+        leave(c);
+    } else if (c->filling) {
         leave(c);
     } else if (c->wait.queued) {
         waiters_remove(&all->core->waiters, &c->wait);

@@ -45,7 +45,8 @@ int calls_open(calls *c, core *k, uint64_t batch_bytes_max); /* 0 or -ENOMEM */
 void calls_close(calls *c);                                  /* memory of the pool goes with it */
 /* Each answers what the call is named by in its events; 0: over a limit, nothing has happened. `owner` is a shard.
  * EVENT_CALL follows: `code` is its outcome, `number` the status. */
-/* `batch`: `count` index entries, then the records, as behind the metadata of a SEND. It is copied. */
+/* `batch`: `count` index entries, then the records, as behind the metadata of a SEND. It is copied. `made` of the event
+ * says where the messages are, when it asks for that (producer_batch). */
 uint64_t calls_append(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);
 /* The same for a large batch, in steps: it is checked at once, copied by `calls_fill`, and begins when all is there. */
 uint64_t calls_prepare(calls *c, uint32_t owner, const partition_request *what, const uint8_t *batch, size_t length);
@@ -53,6 +54,10 @@ size_t calls_batch_bytes(const calls *c, uint64_t token); /* how long that batch
 /* Copies at most `bytes` more of it. True: there is more. Calls that are over are no error. */
 bool calls_fill(calls *c, uint64_t token, const uint8_t *batch, size_t bytes);
 uint64_t calls_ask(calls *c, uint32_t owner, const partition_request *what); /* POLL, STORE */
+/* Ends when polls may see more of the partition than at this call, when what the user may do has changed, the partition
+ * is closed, its owner has died, or after `wait_us`: look at it then. Before, too: what came to a partition of another
+ * shard before this call is told by nobody. 0 also when too many wait. */
+uint64_t calls_watch(calls *c, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us);
 /* The window behind an event. False: the call was cancelled meanwhile. */
 bool calls_window(const calls *c, uint64_t token, call_window *out);
 void calls_took(calls *c, uint64_t token); /* that window was copied; with the last one the call is over */

@@ -18,7 +18,7 @@
 
 typedef enum link_operation {
     LINK_SEND = 1, /* lease = records; count, ns, incarnation; assignment, value, consumer_id: who wants it stored
-                    * once, the number of the batch, his epoch */
+                    * once, the number of the batch, his epoch; strategy: what it asks for (producer_batch) */
     LINK_POLL,     /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
     LINK_STORE,    /* value, consumer */
     LINK_NEXT,     /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
@@ -35,7 +35,7 @@ enum {
     LINK_FLAG_UNKNOWN_PARTITION = 4,
     LINK_FLAG_BROKEN = 8,
     LINK_FLAG_STOP = 16,
-    LINK_FLAG_PRODUCED = 32 /* an answer: strategy, count, value say what became of a batch of a producer */
+    LINK_FLAG_PRODUCED = 32 /* an answer: strategy, count, value, timestamp say what became of a batch (produced) */
 };
 enum { SLOT_EMPTY = 0, SLOT_POSTED = 1, SLOT_TAKEN = 2, SLOT_CANCELLED = 3 };
 
@@ -61,7 +61,8 @@ typedef struct descriptor {
     uint8_t dialect;               /* LINK_POLL: whose head stands before the records; 0: none */
     uint8_t unused[3];
     uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
-    uint8_t reserved[24];
+    uint64_t timestamp;
+    uint8_t reserved[16];
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 

@@ -184,3 +184,14 @@ void batch_assign(uint8_t *messages, uint64_t messages_length, uint32_t count, u
         messages += size;
     }
 }
+
+void batch_assign_distinct(uint8_t *messages, uint32_t count, uint64_t first_offset, uint64_t timestamp,
+                           uint32_t relative_offset, uint32_t position, id_source *ids, index_entry *entries) {
+    for (uint32_t i = 0; i < count; i++) {
+        size_t size = (size_t)RECORD_HEADER_SIZE + load_u32(messages + 48) + load_u32(messages + 52);
+        batch_assign(messages, size, 1, first_offset + i, timestamp + i, relative_offset + i, position, ids,
+                     entries + i);
+        position += (uint32_t)size;
+        messages += size;
+    }
+}

@@ -5,6 +5,7 @@
 #include "log/record.h"
 
 #define SEND_MESSAGES 101u
+#define SEND_ONCE 0x53440031u
 #define HEADER_HEAD_SIZE 5u /* kind and length */
 #define HEADER_BYTES_MAX 255u
 #define KIND_RAW 1u
@@ -92,8 +93,9 @@ void encode_measure(const encode_rows *rows, int32_t partition, uint32_t from, u
         }
         out->next_row = row + 1;
     }
-    /* length, code, length of the metadata, metadata with the count, index */
-    out->bytes = 4 + 4 + 4 + (uint64_t)head_length + 4 + (uint64_t)INDEX_ENTRY_SIZE * out->rows + out->record_bytes;
+    /* length, code, head of a SEND_ONCE, length of the metadata, metadata with the count, index */
+    out->bytes = 4 + 4 + (rows->once != NULL ? ENCODE_ONCE_BYTES : 0) + 4 + (uint64_t)head_length + 4 +
+                 (uint64_t)INDEX_ENTRY_SIZE * out->rows + out->record_bytes;
 }
 
 /* ---- bytes ---- */
@@ -125,17 +127,33 @@ static uint8_t *write_headers(const encode_rows *rows, uint32_t row, uint8_t *ou
     return out;
 }
 
+static void id_of(const uint8_t *seed, uint64_t position, uint64_t *low, uint64_t *high) {
+    uint8_t named[24];
+    memcpy(named, seed, 16);
+    store_u64(named + 16, position);
+    XXH128_hash_t hash = XXH3_128bits(named, sizeof named);
+    *low = hash.low64;
+    *high = hash.high64;
+}
+
+void encode_ids(const uint8_t *seed, uint64_t position, uint32_t rows, uint8_t *out) {
+    for (uint32_t row = 0; row < rows; row++, out += 16) {
+        uint64_t low, high;
+        id_of(seed, position + row, &low, &high);
+        store_u64(out, __builtin_bswap64(high));
+        store_u64(out + 8, __builtin_bswap64(low));
+    }
+}
+
 static void write_id(const encode_rows *rows, uint32_t row, uint8_t *out) {
     if (rows->ids.offsets != NULL) {
         const uint8_t *id = data_of(&rows->ids, row);
         for (int i = 0; i < 16; i++) out[i] = id[15 - i];
     } else if (rows->seed != NULL) {
-        uint8_t named[24];
-        memcpy(named, rows->seed, 16);
-        store_u64(named + 16, rows->position + row);
-        XXH128_hash_t hash = XXH3_128bits(named, sizeof named);
-        store_u64(out, hash.low64);
-        store_u64(out + 8, hash.high64);
+        uint64_t low, high;
+        id_of(rows->seed, rows->position + row, &low, &high);
+        store_u64(out, low);
+        store_u64(out + 8, high);
     } else {
         memset(out, 0, 16);
     }
@@ -157,9 +175,11 @@ static uint8_t *write_record(const encode_rows *rows, uint32_t row, uint8_t *out
 void encode_frame(const encode_rows *rows, int32_t partition, uint32_t from, const uint8_t *head, uint32_t head_length,
                   const encode_frame_size *size, uint8_t *out) {
     store_u32(out, (uint32_t)(size->bytes - 4));
-    store_u32(out + 4, SEND_MESSAGES);
-    store_u32(out + 8, head_length + 4);
-    uint8_t *index = write_bytes(out + 12, head, head_length);
+    store_u32(out + 4, rows->once != NULL ? SEND_ONCE : SEND_MESSAGES);
+    out += 8;
+    if (rows->once != NULL) out = write_bytes(out, rows->once, ENCODE_ONCE_BYTES);
+    store_u32(out, head_length + 4);
+    uint8_t *index = write_bytes(out + 4, head, head_length);
     store_u32(index, size->rows);
     index += 4;
     uint8_t *first = index + (uint64_t)INDEX_ENTRY_SIZE * size->rows, *at = first;

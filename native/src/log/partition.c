@@ -85,11 +85,13 @@ partition *partition_open(const partition_options *options, const segment_info *
                      .stats = options->stats,
                      .ids = options->ids,
                      .segment_size_bytes = options->segment_size_bytes,
+                     .default_size_bytes = options->segment_size_bytes,
+                     .roll_at_us = UINT64_MAX,
                      .state = options->state,
                      .level = options->level,
                      .clock = options->clock,
                      .producing = options->producing,
-                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start},
+                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start, .leased = UINT64_MAX},
                      .references = 1,
                      .directory = strdup(options->directory)};
     p->segments.disk = p->offsets.disk = p->disk;

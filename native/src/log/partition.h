@@ -44,11 +44,14 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
 
 typedef struct expiry_clock expiry_clock; /* expiry_clock.h */
 
-/* What a partition keeps no longer; zeros: no such limit. */
+/* What a partition keeps no longer, and when its active segment is sealed; zeros: no such limit. */
 typedef struct partition_limits {
-    uint64_t expiry_us;    /* age at which a message is not served any more */
-    uint64_t held_us;      /* how much longer a stored offset may hold messages back that it has not passed */
-    uint64_t messages_max; /* kept */
+    uint64_t expiry_us;      /* age at which a message is not served any more */
+    uint64_t held_us;        /* how much longer a stored offset may hold messages back that it has not passed */
+    uint64_t messages_max;   /* kept */
+    uint64_t bytes_max;      /* kept, of whole segments; the active one stays */
+    uint64_t segment_bytes;  /* instead of `segment_size_bytes` */
+    uint64_t segment_age_us; /* of its first message: the next append goes into another segment */
 } partition_limits;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -117,14 +120,15 @@ typedef struct append_batch {
     uint32_t count;
     uint32_t status;       /* out: 0 or 10006 (disk full, I/O error) or the sticky status or 3007 */
     uint64_t first_offset; /* out when status == 0 */
-    producer_batch by;     /* producer 0: whoever sends it takes care of repeats himself */
-    produced made;         /* of one with a producer: its answer when status == 0 */
+    producer_batch by;     /* producer 0: whoever sends it takes care of repeats himself. APPEND_EXPECTS is the
+                            * caller's to judge, when all before it is stored */
+    produced made;         /* of one with a producer, or that asks for something: its answer when status == 0 */
 } append_batch;
 /* Appends the batches in order, as few vectored writes as possible, each judged for the roll as if it came alone
  * (docs/protocol/records.md#segments: a segment that was full BEFORE a request takes this request and is then sealed).
- * One timestamp for each batch: max(now, last timestamp). On ENOSPC, EDQUOT, ENOMEM, EFBIG the log is cut back to the
- * last acknowledged byte, the batches of the failed write get 10006 and later calls may succeed; EIO poisons. Short
- * writes and EINTR are continued. */
+ * One timestamp for each batch: max(now, last timestamp); with APPEND_DISTINCT one for each message. On ENOSPC, EDQUOT,
+ * ENOMEM, EFBIG the log is cut back to the last acknowledged byte, the batches of the failed write get 10006 and later
+ * calls may succeed; EIO poisons. Short writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
 /* ---- no message twice (partition_window.c, docs/adr/0070-deduplication.md) ---- */
 typedef struct id_memory id_memory; /* id_window.h */
@@ -257,15 +261,19 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0,
 void partition_set_limits(partition *p, const partition_limits *limits);
 
 typedef struct partition_cleaned {
-    uint32_t removed; /* segments whose files are gone now */
-    bool pending;     /* there is more to remove: now, or when a sync, a second or a reader has passed */
-    bool held;        /* stored offsets hold messages back */
+    uint32_t removed;      /* segments whose files are gone now */
+    bool pending;          /* there is more to remove: now, or when a sync, a second or a reader has passed */
+    bool held;             /* stored offsets hold messages back */
+    uint64_t leased_bytes; /* of segments whose files stay for a reader alone */
 } partition_cleaned;
 /* One step of the retention, at most CLEAN_SEGMENTS_MAX segments: moves the log start, rolls an active segment whose
  * oldest message has expired, writes the log start down, takes away the files of segments that lie below it, once that
  * is on the device and nothing in them was acknowledged within the last second. `trash` as below. 0, or a status. */
 #define CLEAN_SEGMENTS_MAX 4u
 uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out);
+/* Somebody reads the files of messages from `offset` on: the next steps leave them, though the log start has passed
+ * them. UINT64_MAX: nobody does. */
+void partition_lease(partition *p, uint64_t offset);
 /* What DROP_OLDEST would take: the timestamp of the first message of the oldest segment and the bytes of it that are
  * served. False: nothing can be dropped (now). `only_active`: an early roll would help. `waits`: what it holds was
  * acknowledged within the last second, so soon it can be. */

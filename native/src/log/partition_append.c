@@ -8,76 +8,13 @@
 #include "base/bytes.h"
 #include "log/partition_files.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint8_t zeros[65536];
-
-/* The state after a write error: 10006, or what the partition is poisoned with. */
-static uint32_t refused(partition *p, int error) {
-    if (file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
-    return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
-}
-
-/* ---- files ---- */
-
-/* Directory and incarnation marker, before the first segment. 0 or -1. */
-static int make_directory(partition *p) {
-    unsigned made;
-    int result = file_make_directories(p->disk, p->directory, &made);
-    p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
-    if (result != 0) return -1;
-    char path[FILE_PATH_MAX];
-    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
-    uint8_t marker[16] = "SHRDINC1";
-    uint64_t incarnation = htole64(p->incarnation);
-    memcpy(marker + 8, &incarnation, sizeof(incarnation));
-    int fd = file_make_whole(p->disk, p->segments.files, path, marker, sizeof(marker));
-    if (fd < 0) return -1;
-    p->marker_dirty = true;
-    p->disk->close(p->disk->context, fd);
-    return 0;
-}
-
-int partition_cut_ahead(partition *p) {
-    if (p->stale_end == 0 || p->segments.count == 0) return 0;
-    if (p->parts != NULL) p->parts->cut = true;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
-    p->stale_end = 0;
-    s->log_dirty = true; /* its new length */
-    partition_dirty_active(p);
-    return 0;
-}
-
-/* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
-uint32_t partition_roll(partition *p, uint64_t now_us) {
-    uint32_t status = partition_save(p);
-    if (status != 0) return status;
-    if (partition_index_flush(p) != 0) return refused(p, 0);
-    if (partition_cut_ahead(p) != 0) return refused(p, errno);
-    if (p->segments.count == 0 && make_directory(p) != 0) return refused(p, errno);
-    uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
-    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
-        return refused(p, errno);
-    segment *s = segment_active(&p->segments);
-    s->first_timestamp = s->last_timestamp = p->last_timestamp;
-    s->manifest_dirty = true;
-    p->last_timestamp = born_at; /* also when the clock goes back before its first record */
-    p->allocate_ahead = p->level == LEVEL_DURABLE;
-    index_cache_reset(&p->index, 0);
-    p->roll_pending = false;
-    p->dirty_directories |= 1;
-    if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
-    STATS_STORE(p, segments_count, partition_segments(p));
-    return 0;
-}
 
 /* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
  * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
@@ -107,14 +44,14 @@ static bool must_cut(const partition *p, const segment *s) {
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
-    if (p->segments.count == 0 || p->roll_pending) {
+    if (p->segments.count == 0 || p->roll_pending || now_us >= p->roll_at_us) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
     segment *s = segment_active(&p->segments);
     *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (*fd < 0) return refused(p, errno);
-    if (must_cut(p, s) && cut_back(p, s, *fd) != 0) return refused(p, errno);
+    if (*fd < 0) return partition_refused(p, errno);
+    if (must_cut(p, s) && cut_back(p, s, *fd) != 0) return partition_refused(p, errno);
     return 0;
 }
 
@@ -135,7 +72,7 @@ static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t byte
 
 /* Nothing stays of a write that failed when the file had `end` bytes. The status. */
 static __attribute__((noinline)) uint32_t undo_write(partition *p, segment *s, int fd, uint64_t end) {
-    uint32_t status = refused(p, errno);
+    uint32_t status = partition_refused(p, errno);
     if (end > p->stale_end) p->stale_end = end;
     p->stale_zeroed = false;
     if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
@@ -165,7 +102,7 @@ uint32_t partition_save(partition *p) {
     if (p->state != 0) return p->state;
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0)) return refused(p, errno);
+    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0)) return partition_refused(p, errno);
     struct iovec parts[1];
     uint32_t status = write_behind(p, s, fd, parts, 0);
     if (status == 0) partition_journal_clear(p);
@@ -187,6 +124,22 @@ typedef struct group {
     bool seals; /* its last batch found the segment full */
 } group;
 
+/* A batch that asks for something is assigned, and its answer made, with timestamps behind `last` or at it. That of its
+ * last message. (Without the group: what a call may change does not stay in registers.) */
+static __attribute__((noinline)) uint64_t assign_asked(const partition *p, append_batch *b, uint64_t timestamp,
+                                                       uint64_t last, uint32_t relative, uint32_t position,
+                                                       index_entry *entries) {
+    bool distinct = b->by.asks & APPEND_DISTINCT;
+    if (distinct && timestamp == last) timestamp++;
+    b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, timestamp};
+    if (distinct) {
+        batch_assign_distinct(b->messages, b->count, b->first_offset, timestamp, relative, position, p->ids, entries);
+        return timestamp + b->count - 1;
+    }
+    batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, position, p->ids, entries);
+    return timestamp;
+}
+
 /* Assigns as many of the batches as go into one write to the active segment; their index entries go behind those of the
  * cache. 0 or a status. */
 static uint32_t gather(partition *p, const segment *s, append_batch *batches, size_t count, uint64_t now_us,
@@ -204,11 +157,19 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
         index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
         if (entries == NULL) {
             if (g->batches > 0) break;
-            return refused(p, errno);
+            return partition_refused(p, errno);
         }
         b->first_offset = p->next_offset + g->records;
-        batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, (uint32_t)(s->count + g->records),
-                     (uint32_t)position, p->ids, entries);
+        uint32_t relative = (uint32_t)(s->count + g->records);
+        if (__builtin_expect(b->by.asks == 0, true)) {
+            batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, (uint32_t)position,
+                         p->ids, entries);
+        } else {
+            uint64_t last = g->batches == 0 ? p->last_timestamp : timestamp;
+            timestamp = assign_asked(p, b, timestamp, last, relative, (uint32_t)position, entries);
+            if (g->batches == 0) g->first_timestamp = b->made.timestamp;
+            g->last_timestamp = timestamp;
+        }
         p->index.count += b->count;
         g->seals = position >= p->segment_size_bytes; /* full before this batch */
         parts[g->batches++] = (struct iovec){.iov_base = b->messages, .iov_len = b->length};
@@ -220,9 +181,11 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
 static inline __attribute__((always_inline)) void commit(partition *p, segment *s, const group *g) {
-    if (s->count == 0) s->first_timestamp = g->first_timestamp;
+    bool first = s->count == 0;
+    if (first) s->first_timestamp = g->first_timestamp;
     s->last_timestamp = p->last_timestamp = g->last_timestamp;
     s->count += g->records;
+    if (first) partition_plan_roll(p);
     s->log_bytes += g->bytes;
     p->size_bytes += g->bytes;
     p->messages += g->records;
@@ -253,7 +216,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
         allocate_ahead(p, s, fd, g.bytes);
-        *status = p->producers != NULL ? partition_note_producers(p, batches, g.batches) : 0;
+        *status = p->producers != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
                                              partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
         if (noted && !journal) *status = write_behind(p, s, fd, parts, g.batches);
@@ -293,6 +256,7 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
     partition_parts_end(p);
     if (make_ready(p, now_us, &fd) != 0 || partition_save(p) != 0) return false;
     const segment *s = segment_active(&p->segments);
+    bool distinct = b->by.asks & APPEND_DISTINCT;
     if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
         p->roll_pending = s->count > 0;
         if (!p->roll_pending || make_ready(p, now_us, &fd) != 0) return false;
@@ -304,7 +268,7 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
                                .segment = s->start_offset,
                                .log_end = s->log_bytes,
                                .first_offset = p->next_offset,
-                               .timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp,
+                               .timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp + distinct,
                                .entries = malloc((size_t)b->count * sizeof *p->parts->entries)};
     if (p->parts->entries != NULL) return true;
     partition_parts_end(p);
@@ -320,8 +284,13 @@ static void parts_assign(partition *p, const append_batch *b) {
         end += (uint64_t)RECORD_HEADER_SIZE + load_u32(b->messages + end + 48) + load_u32(b->messages + end + 52);
     if (count == 0) return;
     uint32_t relative = (uint32_t)(segment_active(&p->segments)->count + a->records);
-    batch_assign(b->messages + a->assigned, end - a->assigned, count, a->first_offset + a->records, a->timestamp,
-                 relative, (uint32_t)(a->log_end + a->assigned), p->ids, a->entries + a->records);
+    uint32_t position = (uint32_t)(a->log_end + a->assigned);
+    if (b->by.asks & APPEND_DISTINCT)
+        batch_assign_distinct(b->messages + a->assigned, count, a->first_offset + a->records, a->timestamp + a->records,
+                              relative, position, p->ids, a->entries + a->records);
+    else
+        batch_assign(b->messages + a->assigned, end - a->assigned, count, a->first_offset + a->records, a->timestamp,
+                     relative, position, p->ids, a->entries + a->records);
     a->records += count;
     a->assigned = end;
 }
@@ -341,7 +310,7 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     segment *s = segment_active(&p->segments);
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (fd < 0) {
-        a->status = refused(p, errno);
+        a->status = partition_refused(p, errno);
         return false;
     }
     parts_assign(p, b);
@@ -369,14 +338,16 @@ static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
         index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
         segment *s = segment_active(&p->segments);
         if (entries == NULL) {
-            *status = refused(p, errno);
+            *status = partition_refused(p, errno);
         } else {
             memcpy(entries, a->entries, (size_t)b->count * sizeof *entries);
             p->index.count += b->count;
             b->first_offset = a->first_offset;
             b->status = 0;
+            if (b->by.asks != 0) b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, a->timestamp};
             bool seals = s->log_bytes >= p->segment_size_bytes;
-            commit(p, s, &(group){1, b->length, b->count, a->timestamp, a->timestamp, seals});
+            uint64_t last = a->timestamp + (b->by.asks & APPEND_DISTINCT ? b->count - 1 : 0);
+            commit(p, s, &(group){1, b->length, b->count, a->timestamp, last, seals});
             done = 1;
         }
     }

@@ -5,6 +5,7 @@
 #include "log/expiry_clock.h"
 
 #define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
+#define DROPPED_MAX 64u   /* segments in a step for their bytes */
 
 static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
@@ -38,20 +39,36 @@ static void limit_count(partition *p) {
     if (known) limit_start(p, wanted);
 }
 
-/* A segment whose oldest message has expired grows no further, so that it can go. */
+static void limit_bytes(partition *p) {
+    for (unsigned n = 0; n < DROPPED_MAX && p->limits.bytes_max > 0 && p->size_bytes > p->limits.bytes_max; n++)
+        if (partition_drop_oldest(p) == 0) return;
+}
+
+/* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
 static void roll_on_age(partition *p) {
     const segment *s = segment_active(&p->segments);
-    if (p->limits.expiry_us == 0 || s == NULL || s->count == 0 || p->roll_pending) return;
+    bool aged = p->limits.expiry_us > 0 || p->roll_at_us != UINT64_MAX;
+    if (!aged || s == NULL || s->count == 0 || p->roll_pending) return;
     uint64_t now = expiry_clock_now(p->clock);
-    if (sum(s->first_timestamp, p->limits.expiry_us) > now) return;
+    bool expired = p->limits.expiry_us > 0 && sum(s->first_timestamp, p->limits.expiry_us) <= now;
+    if (!expired && p->roll_at_us > now) return;
     p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
+}
+
+void partition_lease(partition *p, uint64_t offset) { p->start.leased = offset; }
+
+/* The first of the segments before the log start whose files stay for a reader. */
+static uint32_t first_leased(const partition *p) {
+    uint32_t i = 0;
+    while (i < p->start.hidden && p->segments.items[i + 1].start_offset <= p->start.leased) i++;
+    return i;
 }
 
 /* Takes away files of segments before the log start. */
 static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed) {
     uint64_t reading = partition_first_read(p);
-    uint32_t status = 0;
-    while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < p->start.hidden) {
+    uint32_t status = 0, leased = first_leased(p);
+    while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < leased) {
         segment *s = &p->segments.items[*removed];
         uint64_t end = s[1].start_offset;
         if (end > p->start.synced || end > p->start.settled || reading < end || partition_window_holds(p, end)) break;
@@ -69,9 +86,11 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     settle(p, monotonic_us);
     partition_expire_due(p);
     limit_count(p);
+    limit_bytes(p);
     roll_on_age(p);
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
+    for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
     out->held = p->start.held;
     out->pending = p->start.hidden > 0 || p->start.written < p->start.offset;
     return status;

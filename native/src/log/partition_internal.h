@@ -40,7 +40,9 @@ struct partition {
     const disk *disk;
     partition_stats *stats;
     id_source *ids;
-    uint64_t segment_size_bytes;
+    uint64_t segment_size_bytes; /* at which segments are sealed, */
+    uint64_t default_size_bytes; /* without a limit of its own */
+    uint64_t roll_at_us;         /* when the active segment is too old to grow; UINT64_MAX: never, or it is empty */
     partition_level level;
 
     uint64_t next_offset;
@@ -101,7 +103,8 @@ struct partition {
         uint64_t sync_target;       /* `synced` when the running sync succeeds */
         uint64_t settled, settling; /* acknowledged more than a second ago; at `settling_since` */
         int64_t settling_since_us;
-        bool held; /* stored offsets hold it back */
+        bool held;       /* stored offsets hold it back */
+        uint64_t leased; /* files with messages from there on stay for a reader */
     } start;
     partition_limits limits;
     expiry_clock *clock;
@@ -114,6 +117,9 @@ struct partition {
 
 /* Around the write of a group (partition_producers.c): before it (0 or a status), when it failed, when it is there. */
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
+/* Of a group for this segment. It may open a file, and for want of descriptors that closes another one, the log too: so
+ * `fd` is that of the log afterwards. */
+uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd);
 void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
 void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
 int partition_open_producers(partition *p); /* 0, or -1 and errno */
@@ -140,6 +146,10 @@ static inline void partition_barrier_moved(partition *p) {
 }
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
+/* When the active segment is too old to grow, after its first message or with new limits. */
+void partition_plan_roll(partition *p);
+/* The status after a write error: 10006, or what the partition is poisoned with. */
+uint32_t partition_refused(partition *p, int error);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. */
 static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */

@@ -14,6 +14,7 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     uint64_t shown = partition_visible_end(p);
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
     p->level = level;
+    if (level != LEVEL_DURABLE && p->producers != NULL) producers_not_durable(p->producers);
     p->allocate_ahead = level == LEVEL_DURABLE && p->segments.count > 0;
     if (level == LEVEL_DURABLE) {
         p->found_end = shown;

@@ -3,6 +3,7 @@
 #include "log/partition_internal.h"
 
 #include "base/assert.h"
+#include "log/partition_files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ static producers *make(const partition *p) {
                         .covered = UINT64_MAX,
                         .proven = UINT64_MAX,
                         .fd = -1,
+                        .durable = p->level == LEVEL_DURABLE,
                         .memory = p->producing,
                         .disk = p->disk,
                         .files = p->segments.files,
@@ -76,6 +78,16 @@ void partition_keep_producers(partition *p, const append_batch *batches, size_t 
         const append_batch *b = &batches[i];
         if (b->by.producer != 0) producers_stored(p->producers, &b->by, b->first_offset, b->count);
     }
+}
+
+uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd) {
+    uint32_t status = partition_note_producers(p, batches, count);
+    if (status != 0) return status;
+    *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (*fd >= 0) return 0;
+    if (file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    partition_unnote_producers(p, batches, count);
+    return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
 }
 
 uint32_t partition_produced_nothing(partition *p, append_batch *b) {

@@ -106,8 +106,11 @@ void partition_expire(partition *p) {
 }
 
 void partition_set_limits(partition *p, const partition_limits *limits) {
-    ASSERT(limits->expiry_us == 0 || p->clock != NULL);
+    bool aged = limits->expiry_us > 0 || limits->bytes_max > 0 || limits->segment_age_us > 0;
+    ASSERT(!aged || p->clock != NULL);
     p->limits = *limits;
+    p->segment_size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->default_size_bytes;
+    partition_plan_roll(p);
     p->start.held = false;
     p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
 }

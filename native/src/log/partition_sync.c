@@ -107,8 +107,13 @@ static bool collect_offsets(partition *p, collection *c) {
 /* The same of what is known of producers. */
 static bool collect_producers(partition *p, collection *c) {
     producers *known = p->producers;
-    if (known != NULL && p->journal.length == 0) producers_cover(known, p->next_offset);
-    if (known == NULL || !known->dirty) return true;
+    if (known == NULL) return true;
+    bool durable = p->level == LEVEL_DURABLE;
+    if (!producers_cover(known, p->next_offset - p->journal.count, durable) && durable) {
+        if (file_error_poisons(errno)) c->error = errno; /* nothing is acknowledged that the file does not cover */
+        return false;
+    }
+    if (!known->dirty) return true;
     if (c->count == c->max || !collect(c, producers_duplicate(known))) return false;
     known->dirty = false;
     return !known->directory_dirty;

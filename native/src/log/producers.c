@@ -22,6 +22,12 @@ static produced duplicate(const producer_entry *e, const producer_batch *b) {
     return known;
 }
 
+/* This slot leaves the file. If no sync is known to have brought it to the device, it was counted for the next one. */
+static void overwritten(producers *p, const producer_slot *s) {
+    if (s->epoch == UINT32_MAX || s->count == 0) return;
+    if (p->proven == UINT64_MAX || s->first_offset + s->count > p->proven) p->counted += PRODUCERS_UNCOUNTED;
+}
+
 uint32_t producers_judge(producers *p, const producer_batch *b, produced *out) {
     producer_entry *e = producers_find(p, b->producer);
     *out = (produced){.kind = PRODUCED_STORED};
@@ -33,7 +39,10 @@ uint32_t producers_judge(producers *p, const producer_batch *b, produced *out) {
         if (producers_enter(p, b->producer) == NULL) return STATUS_FEATURE_UNAVAILABLE;
         producers_begin_epoch(producers_find(p, b->producer), b->epoch);
     } else {
-        if (b->epoch > e->epoch) producers_begin_epoch(e, b->epoch);
+        if (b->epoch > e->epoch) {
+            for (uint32_t i = 0; i < PRODUCER_SLOTS; i++) overwritten(p, &e->slots[i]);
+            producers_begin_epoch(e, b->epoch);
+        }
         if (b->sequence < e->next) *out = duplicate(e, b);
         else if (b->sequence > e->next) *out = (produced){.kind = PRODUCED_GAP, .first = e->next};
     }
@@ -48,6 +57,7 @@ uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, 
 
 void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
     producer_entry *e = producers_find(p, b->producer);
+    overwritten(p, &e->slots[b->sequence % PRODUCER_SLOTS]);
     producers_take(e, &(producer_slot){b->sequence, first, count, b->epoch});
     producers_count(p, count);
 }

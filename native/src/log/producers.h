@@ -9,7 +9,8 @@
  *           0  8  end: written before the sync that is to bring log and slots up to there to the device
  *           8  8  proven: up to there an earlier sync has brought both; 2^64-1: not known
  *          16  4  number, the higher one counts      20  4  batches with messages that end behind `proven` and not
- *          24  8  checksum of the bytes before              behind `end`; 2^32-1: they cannot be counted
+ *          24  8  checksum of the bytes before              behind `end`, 2^31-2: they cannot be counted; with bit 31:
+ *                                                           at level durable; 2^32-1: not counted, at another level
  *   then entries
  *           0  8  producer        8 48  0               56  8  checksum of the bytes before
  *          64     PRODUCER_SLOTS slots; a batch is in that of its sequence number modulo their count
@@ -39,11 +40,21 @@
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
 #define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
 
-/* What the batch says of itself; producer 0: nothing. */
+#define PRODUCERS_BOOT_BYTES 16u
+
+/* What may be asked of the append of a batch without a producer. */
+enum {
+    APPEND_TELLS = 1,   /* its answer says where the messages are: PRODUCED_PLACED */
+    APPEND_EXPECTS = 2, /* it is stored at one offset or not at all */
+    APPEND_DISTINCT = 4 /* its messages have timestamps of their own, each later than that of the message before it */
+};
+
+/* What the batch says of itself; producer 0: nothing, but it may ask for something. */
 typedef struct producer_batch {
-    uint64_t producer, sequence;
-    uint64_t begun; /* the record of the metadata that began its epoch */
+    uint64_t producer, sequence; /* APPEND_EXPECTS: `sequence` is that offset */
+    uint64_t begun;              /* the record of the metadata that began its epoch */
     uint32_t epoch;
+    uint8_t asks; /* APPEND_* */
 } producer_batch;
 
 typedef enum produced_kind {
@@ -53,18 +64,20 @@ typedef enum produced_kind {
     PRODUCED_GAP,       /* `first` is the sequence number that has to come */
     PRODUCED_STALE,     /* a later epoch has begun: `count` */
     PRODUCED_UNKNOWN,   /* no such producer, or this partition cannot know what it has stored for it */
-    PRODUCED_REFUSED    /* never at level `memory` */
+    PRODUCED_REFUSED,   /* never at level `memory` */
+    PRODUCED_PLACED /* without a producer, when the batch asks for something: `count` from `first` on, `timestamp` */
 } produced_kind;
 
 typedef struct produced {
     produced_kind kind;
     uint32_t count;
     uint64_t first;
+    uint64_t timestamp; /* PRODUCED_PLACED: of the first message */
 } produced;
 
 typedef struct producer_memory { /* of all partitions of a worker */
     uint32_t used;
-    uint8_t boot[16];    /* of this machine */
+    uint8_t boot[PRODUCERS_BOOT_BYTES];
     uint64_t barrier;    /* of a partition without a file */
     uint64_t known_last; /* the last record of the metadata that was followed when partitions are opened */
 } producer_memory;
@@ -91,6 +104,7 @@ typedef struct producers {
     uint64_t covering; /* of them, those before `covered` */
     uint32_t covered_number;
     bool exists, dirty, directory_dirty;
+    bool durable;       /* the level at which the last `end` was written */
     bool lost;          /* what the file says cannot be trusted */
     int fd;             /* -1: not open */
     cached_file listed; /* while it is open */
@@ -106,6 +120,11 @@ int producers_open(producers *p, uint64_t end);
 /* For a recovery: whether a log that ends there ends inside a batch of this file. The batch was cut short, so it is not
  * stored, and what is there of it has to go. */
 bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end);
+/* The same after a power loss: where a log that ends at `end` has to be cut, so that it and the file prove each other;
+ * `end`: not at all. `torn`: there are bytes behind it. Only for a file that was written at level durable in another
+ * boot: nothing that lies behind was acknowledged (docs/adr/0087-cutting-to-what-is-proven.md). */
+uint64_t producers_proven_end(const uint8_t *content, size_t length, uint64_t incarnation,
+                              const uint8_t boot[PRODUCERS_BOOT_BYTES], uint64_t end, bool torn);
 void producers_free(producers *p);
 /* What becomes of a batch: PRODUCED_STORED when it may be appended. 0, or a status: there is no room for one more. */
 uint32_t producers_judge(producers *p, const producer_batch *b, produced *out);
@@ -115,8 +134,11 @@ uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, 
 void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count);
 /* They are not. False: the file says that they are, and they must never be (the partition takes no more writes). */
 bool producers_failed(producers *p, const producer_batch *b);
-/* Before a sync of log and slots up to this offset, the end of the log. */
-void producers_cover(producers *p, uint64_t end);
+/* Before a sync of log and slots up to this offset, the end of the log, at this level. False and errno: the file does
+ * not say so. */
+bool producers_cover(producers *p, uint64_t end, bool durable);
+/* The level is another one: what comes from now on may be acknowledged without a sync. Best effort. */
+void producers_not_durable(producers *p);
 /* It has succeeded. */
 void producers_covered(producers *p);
 /* Forgets those that `is_known` does not know. */

@@ -2,8 +2,8 @@
 #include "log/producers_file.h"
 
 #include "base/bytes.h"
-#include "base/checksum.h"
 #include "log/partition_files.h"
+#include "log/producers_proof.h"
 #include "log/producers_table.h"
 
 #include <errno.h>
@@ -12,25 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 2u
 #define VERSION_FIRST 1u
-#define COVERED_AT 64u
-#define HALF_BYTES 32u
-#define SLOT_BYTES 32u
-#define ENTRY_HEAD_BYTES 64u
-
-static const uint8_t magic[8] = "SHRDPROD";
 
 static void put_u32(uint8_t *at, uint32_t value) { memcpy(at, &value, sizeof value); }
 static void put_u64(uint8_t *at, uint64_t value) { memcpy(at, &value, sizeof value); }
-
-static uint64_t check_of(const producers *p, uint64_t producer, const uint8_t *bytes, size_t length) {
-    uint8_t all[16 + ENTRY_HEAD_BYTES];
-    put_u64(all, p->incarnation);
-    put_u64(all + 8, producer);
-    memcpy(all + 16, bytes, length);
-    return checksum_64(all, 16 + length);
-}
 
 static void path_of(const producers *p, char *out, size_t size) { snprintf(out, size, "%s/producers", p->directory); }
 
@@ -40,21 +25,21 @@ static uint64_t entry_at(uint32_t place) { return PRODUCERS_HEAD_BYTES + (uint64
 
 static void encode_head(const producers *p, uint8_t *out) {
     memset(out, 0, PRODUCERS_HEAD_BYTES);
-    memcpy(out, magic, sizeof magic);
+    memcpy(out, PRODUCERS_MAGIC, 8);
     put_u32(out + 8, VERSION);
     put_u32(out + 12, PRODUCER_ENTRY_BYTES);
     put_u64(out + 16, p->incarnation);
     put_u64(out + 24, p->barrier);
     memcpy(out + 32, p->memory->boot, sizeof p->memory->boot);
-    put_u64(out + 56, check_of(p, 0, out, 56));
+    put_u64(out + 56, producers_check(p->incarnation, 0, out, 56));
 }
 
 static void encode_covered(const producers *p, uint8_t out[HALF_BYTES]) {
     put_u64(out, p->covered);
     put_u64(out + 8, p->proven);
     put_u32(out + 16, p->covered_number);
-    put_u32(out + 20, p->covering < UINT32_MAX ? (uint32_t)p->covering : UINT32_MAX);
-    put_u64(out + 24, check_of(p, 0, out, 24));
+    put_u32(out + 20, producers_half_batches(p->covering, p->durable));
+    put_u64(out + 24, producers_check(p->incarnation, 0, out, 24));
 }
 
 static void encode_slot(const producers *p, uint64_t producer, const producer_slot *s, uint8_t out[SLOT_BYTES]) {
@@ -64,24 +49,15 @@ static void encode_slot(const producers *p, uint64_t producer, const producer_sl
     put_u64(out + 8, s->first_offset);
     put_u32(out + 16, s->count);
     put_u32(out + 20, s->epoch);
-    put_u64(out + 24, check_of(p, producer, out, 24));
+    put_u64(out + 24, producers_check(p->incarnation, producer, out, 24));
 }
 
 static void encode_entry(const producers *p, const producer_entry *e, uint8_t out[PRODUCER_ENTRY_BYTES]) {
     memset(out, 0, PRODUCER_ENTRY_BYTES);
     put_u64(out, e->producer);
-    put_u64(out + 56, check_of(p, e->producer, out, 56));
+    put_u64(out + 56, producers_check(p->incarnation, e->producer, out, 56));
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
         encode_slot(p, e->producer, &e->slots[i], out + ENTRY_HEAD_BYTES + (size_t)i * SLOT_BYTES);
-}
-
-static producer_slot slot_in(const uint8_t *at) {
-    return (producer_slot){load_u64(at), load_u64(at + 8), load_u32(at + 16), load_u32(at + 20)};
-}
-
-static bool decode_slot(const producers *p, uint64_t producer, const uint8_t *at, producer_slot *out) {
-    *out = slot_in(at);
-    return load_u64(at + 24) == check_of(p, producer, at, 24) && out->epoch != UINT32_MAX;
 }
 
 /* ---- the descriptor, one of those that the worker keeps for small files ---- */
@@ -124,19 +100,6 @@ static int open_file(producers *p) {
 
 /* ---- reading ---- */
 
-static bool is_there(const producer_slot *s, uint64_t end) {
-    return s->first_offset <= end && s->count <= end - s->first_offset;
-}
-
-static bool ends_inside(const producer_slot *s, uint64_t end) {
-    return s->first_offset < end && s->count > end - s->first_offset;
-}
-
-static bool is_zero(const uint8_t *at) {
-    static const uint8_t none[SLOT_BYTES];
-    return memcmp(at, none, SLOT_BYTES) == 0;
-}
-
 /* The slots of one entry that the log proves. False: one of them has no records there, or is torn, or there was no
  * room. After a power loss (`lossy`) slots behind the end may have overwritten the newest before it: then all is
  * lost. */
@@ -145,23 +108,24 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     uint32_t epoch = 0, last = 0;
     bool any = false, proven = true;
     producer_slot s;
-    if (load_u64(at + 56) != check_of(p, producer, at, 56)) return true; /* free, or its birth was torn */
+    if (load_u64(at + 56) != producers_check(p->incarnation, producer, at, 56))
+        return true; /* free, or its birth was torn */
     const uint8_t *slots = at + ENTRY_HEAD_BYTES;
     for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
-        if (!decode_slot(p, producer, slot, &s)) {
-            p->lost |= lossy && !is_zero(slot);
+        if (!producers_slot(p->incarnation, producer, slot, &s)) {
+            p->lost |= lossy && !producers_is_zero(slot, SLOT_BYTES);
             continue;
         }
-        bool there = is_there(&s, end);
-        p->lost |= ends_inside(&s, end); /* a part of it is there: nobody may send it again as if none were */
+        bool there = producers_there(&s, end);
+        p->lost |= producers_ends_inside(&s, end); /* a part of it is there: nobody may send it again as if none were */
         if (there && s.epoch > epoch) epoch = s.epoch;
         if (s.epoch > last) last = s.epoch;
         any |= there;
         proven &= there;
     }
     for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
-        if (!decode_slot(p, producer, slot, &s) || s.epoch != last) continue;
-        bool there = is_there(&s, end);
+        if (!producers_slot(p->incarnation, producer, slot, &s) || s.epoch != last) continue;
+        bool there = producers_there(&s, end);
         uint64_t *most = there ? &next : &behind;
         if (s.sequence >= *most) *most = s.sequence + 1;
     }
@@ -174,51 +138,10 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     }
     e->place = place;
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-        if (decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch && is_there(&s, end))
+        if (producers_slot(p->incarnation, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch &&
+            producers_there(&s, end))
             producers_take(e, &s);
     return proven;
-}
-
-/* Slots of batches with messages that end behind `from` and not behind `to`. */
-static uint64_t count_slots(const producers *p, const uint8_t *content, size_t length, uint64_t from, uint64_t to) {
-    uint64_t count = 0;
-    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
-        const uint8_t *slots = content + at + ENTRY_HEAD_BYTES;
-        uint64_t producer = load_u64(content + at);
-        producer_slot s;
-        if (load_u64(content + at + 56) != check_of(p, producer, content + at, 56)) continue;
-        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-            count += decode_slot(p, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.count > 0 && is_there(&s, to) &&
-                     s.first_offset + s.count > from;
-    }
-    return count;
-}
-
-bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end) {
-    const producers p = {.incarnation = incarnation};
-    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
-        const uint8_t *slot = content + at + ENTRY_HEAD_BYTES;
-        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += SLOT_BYTES) {
-            producer_slot s = slot_in(slot); /* nearly all are before the end: no checksum is computed for them */
-            if (ends_inside(&s, end) && decode_slot(&p, load_u64(content + at), slot, &s)) return true;
-        }
-    }
-    return false;
-}
-
-/* Whether all slots of a log that ends there were on the device: a sync is known to have brought them, or none is
- * missing of those that a sync was to bring. One that a later batch has overwritten is missing, too: take_entry() looks
- * for what that hides of those that were there. */
-static bool proves(const producers *p, const uint8_t *content, size_t length, uint64_t end) {
-    for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES) {
-        uint64_t proven = load_u64(half + 8);
-        uint32_t count = load_u32(half + 20);
-        if (load_u64(half + 24) != check_of(p, 0, half, 24)) continue;
-        if (proven == end) return true;
-        if (load_u64(half) != end || count == UINT32_MAX) continue;
-        if (count_slots(p, content, length, proven == UINT64_MAX ? 0 : proven, end) == count) return true;
-    }
-    return false;
 }
 
 /* The file anew, of what is in memory. What it had before may come back with a power loss: `covered` tells then. */
@@ -286,9 +209,23 @@ static int forget_all(producers *p) {
     return make_file(p);
 }
 
+static int put(producers *p, const uint8_t *bytes, size_t length, uint64_t at);
+
+/* It was written at level durable, and this one is another: what comes now may be acknowledged without a sync. */
+static void unflag(producers *p, const uint8_t *content) {
+    for (uint32_t at = COVERED_AT; at < PRODUCERS_HEAD_BYTES; at += HALF_BYTES) {
+        uint8_t half[HALF_BYTES];
+        memcpy(half, content + at, HALF_BYTES);
+        if (load_u64(half + 24) != producers_check(p->incarnation, 0, half, 24)) continue;
+        if (!producers_half_unflag(half)) continue;
+        put_u64(half + 24, producers_check(p->incarnation, 0, half, 24));
+        put(p, half, HALF_BYTES, at);
+    }
+}
+
 static int take_content(producers *p, const uint8_t *content, size_t length, uint64_t end) {
-    bool whole = length >= PRODUCERS_HEAD_BYTES && memcmp(content, magic, sizeof magic) == 0 &&
-                 load_u64(content + 56) == check_of(p, 0, content, 56);
+    bool whole = length >= PRODUCERS_HEAD_BYTES && memcmp(content, PRODUCERS_MAGIC, 8) == 0 &&
+                 load_u64(content + 56) == producers_check(p->incarnation, 0, content, 56);
     if (!whole) return forget_all(p);
     uint32_t version = load_u32(content + 8);
     if (version < VERSION_FIRST || version > VERSION || load_u32(content + 12) != PRODUCER_ENTRY_BYTES) {
@@ -297,14 +234,17 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     }
     p->barrier = load_u64(content + 24);
     bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = version == VERSION;
-    if (!same_boot && (version != VERSION || !proves(p, content, length, end))) return forget_all(p);
+    if (!same_boot && (version != VERSION || !producers_prove(content, length, p->incarnation, end)))
+        return forget_all(p);
     for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES)
         proven &= take_entry(p, content + at, p->places++, end, !same_boot);
     if (p->lost) return forget_all(p);
     if (!same_boot || !proven || length != entry_at(p->places)) return make_file(p);
     for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES)
-        if (load_u64(half + 24) == check_of(p, 0, half, 24) && load_u32(half + 16) > p->covered_number)
+        if (load_u64(half + 24) == producers_check(p->incarnation, 0, half, 24) &&
+            load_u32(half + 16) > p->covered_number)
             p->covered_number = load_u32(half + 16);
+    if (!p->durable) unflag(p, content);
     p->counted = PRODUCERS_UNCOUNTED; /* some of its slots are of epochs that have ended */
     return 0;
 }
@@ -361,15 +301,30 @@ void producers_file_drop(producers *p, producer_entry *e) {
 
 void producers_count(producers *p, uint32_t messages) { p->counted += messages > 0 ? 1 : PRODUCERS_UNCOUNTED; }
 
-void producers_cover(producers *p, uint64_t end) {
+static int put_covered(producers *p) {
     uint8_t bytes[HALF_BYTES];
-    if (!p->exists || p->lost || (p->covered == end && p->covering == p->counted)) return;
+    encode_covered(p, bytes);
+    return put(p, bytes, HALF_BYTES, COVERED_AT + p->covered_number % 2 * HALF_BYTES);
+}
+
+bool producers_cover(producers *p, uint64_t end, bool durable) {
+    if (!p->exists) return true;
+    if (p->lost) p->counted |= PRODUCERS_UNCOUNTED; /* the end is said all the same: it may be acknowledged */
+    if (p->covered == end && p->covering == p->counted && p->durable == durable) return true;
     p->covered = end;
     p->covering = p->counted;
+    p->durable = durable;
     p->covered_number++;
-    encode_covered(p, bytes);
-    if (put(p, bytes, HALF_BYTES, COVERED_AT + p->covered_number % 2 * HALF_BYTES) != 0)
-        p->covered = UINT64_MAX; /* less is known later */
+    if (put_covered(p) == 0) return true;
+    p->covered = UINT64_MAX; /* less is known later */
+    p->covered_number--;     /* the one before is not overwritten by what comes next */
+    return false;
+}
+
+void producers_not_durable(producers *p) {
+    if (!p->durable || p->covered == UINT64_MAX) return;
+    p->durable = false;
+    put_covered(p);
 }
 
 void producers_covered(producers *p) {

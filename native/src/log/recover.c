@@ -22,6 +22,7 @@
 typedef struct recovery {
     int directory;
     uint64_t incarnation;
+    const uint8_t *boot;
     uint64_t imported_end;      /* below it timestamps may fall */
     uint64_t minimum_timestamp; /* of the next record */
     recovered_partition *out;
@@ -212,7 +213,7 @@ static bool read_table(const recovery *r) {
 
 /* ---- idempotent producers ---- */
 
-/* No batch of theirs is there in part. */
+/* No batch of theirs is there in part, and nothing has to be cut after a power loss. */
 static bool whole_batches(const recovery *r) {
     struct stat st;
     int fd = open_in(r->directory, "producers", O_RDONLY);
@@ -220,8 +221,10 @@ static bool whole_batches(const recovery *r) {
     size_t size = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
     uint8_t *content = size > 0 && size <= PRODUCERS_FILE_BYTES_MAX ? malloc(size) : NULL;
     const segment_info *last = r->out->segments_count > 0 ? &r->out->segments[r->out->segments_count - 1] : NULL;
+    uint64_t end = last != NULL ? last->start_offset + last->count : 0;
     bool whole = content != NULL && pread(fd, content, size, 0) == (ssize_t)size && last != NULL &&
-                 !producers_end_inside(content, size, r->incarnation, last->start_offset + last->count);
+                 !producers_end_inside(content, size, r->incarnation, end) &&
+                 producers_proven_end(content, size, r->incarnation, r->boot, end, false) == end;
     free(content);
     close(fd);
     return whole;
@@ -263,9 +266,10 @@ static bool leads_through_link(const char *directory) {
     return false;
 }
 
-bool recover_partition(const char *directory, uint64_t incarnation, recovered_partition *out) {
+bool recover_partition(const char *directory, uint64_t incarnation, const uint8_t boot[PRODUCERS_BOOT_BYTES],
+                       recovered_partition *out) {
     *out = (recovered_partition){0};
-    recovery r = {.incarnation = incarnation, .out = out};
+    recovery r = {.incarnation = incarnation, .boot = boot, .out = out};
     r.directory = open_in(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY);
     if (r.directory < 0) return false;
     if (leads_through_link(directory)) {

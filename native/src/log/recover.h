@@ -18,7 +18,9 @@ typedef struct recovered_partition {
     uint64_t durable_end; /* the last checkpoint: everything below it was on the device; 0: there is none */
 } recovered_partition;
 
-/* True: `out` holds all that partition_open needs, recover_free() frees it. False: it needs more care. */
-bool recover_partition(const char *directory, uint64_t incarnation, recovered_partition *out);
+/* True: `out` holds all that partition_open needs, recover_free() frees it. False: it needs more care. `boot`: of this
+ * machine. */
+bool recover_partition(const char *directory, uint64_t incarnation, const uint8_t boot[PRODUCERS_BOOT_BYTES],
+                       recovered_partition *out);
 void recover_free(recovered_partition *found);
 #endif

@@ -130,6 +130,7 @@ static descriptor descriptor_of(const forwarded *f, const partition_request *wha
     d.assignment = what->by.producer;
     d.value = what->by.sequence;
     d.consumer_id = what->by.epoch;
+    d.strategy = what->by.asks;
     d.lease_offset = pool_offset(f->peers->core->pool, what->records);
     d.lease_length = what->records_length;
     return d;
@@ -177,7 +178,8 @@ static void take_window(forwarded *f, const descriptor *d, const uint8_t *bytes)
 static void take_end(forwarded *f, const descriptor *d) {
     bool stored = f->kind == REQUEST_STORE && d->status == 0;
     outcome end = {.status = d->status, .committed = stored, .offset = f->value};
-    if (d->flags & LINK_FLAG_PRODUCED) end.made = (produced){(produced_kind)d->strategy, d->count, d->value};
+    if (d->flags & LINK_FLAG_PRODUCED)
+        end.made = (produced){(produced_kind)d->strategy, d->count, d->value, d->timestamp};
     bool cancelled = f->cancelled;
     caller to = finish(f);
     if (cancelled) caller_dropped(&to);

@@ -36,6 +36,7 @@ static void on_produced(const caller *to, const produced *made) {
                     .strategy = (uint8_t)made->kind,
                     .count = made->count,
                     .value = made->first,
+                    .timestamp = made->timestamp,
                     .connection = to->connection,
                     .sequence = to->sequence,
                     .requester_generation = to->generation};
@@ -258,7 +259,8 @@ static bool serve_send(peers *p, uint32_t from, remote_send *r) {
         return true;
     }
     append_batch batch = {.messages = r->block, .length = d->lease_length, .count = d->count};
-    batch.by = (producer_batch){.producer = d->assignment, .sequence = d->value, .epoch = d->consumer_id};
+    batch.by = (producer_batch){
+        .producer = d->assignment, .sequence = d->value, .epoch = d->consumer_id, .asks = d->strategy};
     end_copy(p, r);
     commit_stage(k, target, &batch, &to, batch.messages);
     return true;

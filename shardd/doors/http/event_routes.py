@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ from shardd.doors.http.message_shapes import POLLING, polled_messages
 from shardd.doors.http.shapes import U32, U64
 from shardd.doors.http.stream_routes import TOPIC
 from shardd.doors.links import WorkerLostError
-from shardd.protocol.errors import ShardError
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind
 
 EVENTS: Final = "text/event-stream"
 _MESSAGES: Final = 64  # of one poll
+_WAIT_S: Final = 5.0  # of one request to the worker, which goes on for so long when the client has left
 _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_MAX_S: Final = 1.0
 _ALIVE_S: Final = 15.0
@@ -82,22 +84,34 @@ async def _poll(call: Call, kind: PollingKind, value: int) -> Any:
     )
 
 
+async def _wait(call: Call, at: int) -> bool:
+    """For a message at `at` or behind it, for a while. False: too many wait, whoever asks polls after a pause."""
+    place = {**call.topic, "partition": call.query.partition_id}
+    try:
+        await call.command("wait_for_messages", {**place, "offset": at, "timeout_ms": int(_WAIT_S * 1000)})
+    except ShardError as error:
+        if error.status not in (Status.FEATURE_UNAVAILABLE, Status.SHARD_COMMUNICATION_ERROR):
+            raise
+        return False
+    return True
+
+
 async def _events(call: Call, polled: Any, at: int) -> AsyncIterator[bytes]:
     """`at`: where it goes on when nothing was found. Ends with the token, and with what is followed: the client comes
     back, and hears why."""
-    pause_s, silent_s = _PAUSE_FIRST_S, 0.0
+    pause_s, alive_s = _PAUSE_FIRST_S, time.monotonic()
     yield b": follows\n\n"
     while True:
         for message in polled_messages(polled["records"], polled["count"]):
-            at, pause_s, silent_s = message.header.offset + 1, _PAUSE_FIRST_S, 0.0
+            at, pause_s, alive_s = message.header.offset + 1, _PAUSE_FIRST_S, time.monotonic()
             yield b"id: %d\ndata: %b\n\n" % (message.header.offset, msgspec.json.encode(message))
-        if not polled["count"]:
-            await asyncio.sleep(pause_s)
-            pause_s, silent_s = min(pause_s * 2, _PAUSE_MAX_S), silent_s + pause_s
-            if silent_s >= _ALIVE_S:
-                silent_s = 0.0
-                yield b": nothing new\n\n"
+        if time.monotonic() - alive_s >= _ALIVE_S:
+            alive_s = time.monotonic()
+            yield b": nothing new\n\n"
         try:
+            if not polled["count"] and not await _wait(call, at):
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
             polled = await _poll(call, PollingKind.OFFSET, at)
         except (NotAuthenticatedError, ShardError, WorkerLostError):
             return

@@ -14,9 +14,9 @@ import msgspec
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamDataReceived, StreamReset
 
+from shardd.doors.budget import Budget
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
-from shardd.doors.quic.budget import Budget
 from shardd.doors.quic.classic import execute, refusal
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.options import QuicOptions

@@ -27,8 +27,8 @@ from aioquic.quic.packet import (
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.retry import QuicRetryTokenHandler
 
+from shardd.doors.budget import Budget
 from shardd.doors.door import Door
-from shardd.doors.quic.budget import Budget
 from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.options import QuicOptions

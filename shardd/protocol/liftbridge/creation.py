@@ -10,6 +10,8 @@ import msgspec
 from shardd.protocol.limits import NAME_BYTES_MAX, PARTITIONS_PER_REQUEST_MAX
 
 RESERVED_STREAMS: Final = frozenset({"__cursors", "__activity"})
+SUBJECT_BYTES_MAX: Final = 1_024
+WILDCARD_TOKENS_MAX: Final = 16  # of a subject with a wildcard: what a message costs to be matched grows with them
 _BROKERS: Final = 1
 _WILDCARD_TAIL: Final = ">"
 # what a subject of NATS may not contain
@@ -38,6 +40,7 @@ def new_stream(request: Any) -> NewStream:
         raise CreationError("Subject is invalid")
     if request.name in RESERVED_STREAMS:
         raise CreationError("Stream is reserved")
+    _check_length(request.subject)
     factor = request.replicationFactor
     if factor < -1:
         raise CreationError(f"Invalid replicationFactor {factor}")
@@ -62,6 +65,14 @@ def is_subject(text: str) -> bool:
         return False
     tokens = text.split(".")
     return all(tokens) and _WILDCARD_TAIL not in tokens[:-1]
+
+
+def _check_length(subject: str) -> None:
+    if len(subject.encode()) > SUBJECT_BYTES_MAX:
+        raise CreationError(f"Subject has more than {SUBJECT_BYTES_MAX} bytes")
+    tokens = subject.split(".")
+    if len(tokens) > WILDCARD_TOKENS_MAX and not {"*", _WILDCARD_TAIL}.isdisjoint(tokens):
+        raise CreationError(f"Subject has wildcards and more than {WILDCARD_TOKENS_MAX} tokens")
 
 
 def _check_name(name: str) -> None:

@@ -28,6 +28,7 @@ _UNREADABLE: Final = "native.headers"
 _EMPTY_PAYLOAD: Final = b"\x00"
 _PART_BYTES_MAX: Final = 255
 _PART: Final = struct.Struct("<BI")  # kind, length
+_Message: Final = api.message_class("Message")
 _RAW, _STRING, _UINT8 = 1, 2, 9
 
 
@@ -53,19 +54,23 @@ def stored(message: NewMessage, partition_subject: str, payload_bytes_max: int) 
         payload = _EMPTY_PAYLOAD
         parts.append(_entry(_EMPTY, b"\x01", _UINT8))
     subject = "" if message.subject == partition_subject else message.subject
-    rest = api.message_class("Message")()  # what no header holds
+    rest = None  # what no header holds
     if len(message.key) > _PART_BYTES_MAX:
-        rest.key = message.key
+        rest = _Message(key=message.key)
     elif message.key:
         parts.append(_entry(_KEY, message.key))
     for name, text, field in (
         (_SUBJECT, subject, "subject"),
         (_REPLY, message.reply_subject, "replySubject"),
     ):
-        if len(text.encode()) > _PART_BYTES_MAX:
+        if not text:
+            continue
+        encoded = text.encode()
+        if len(encoded) > _PART_BYTES_MAX:
+            rest = rest or _Message()
             setattr(rest, field, text)
-        elif text:
-            parts.append(_entry(name, text.encode(), _STRING))
+        else:
+            parts.append(_entry(name, encoded, _STRING))
     for name, value in message.headers.items():
         if name in RESERVED:
             continue
@@ -73,8 +78,10 @@ def stored(message: NewMessage, partition_subject: str, payload_bytes_max: int) 
         if 1 <= len(own.encode()) <= _PART_BYTES_MAX and 1 <= len(value) <= _PART_BYTES_MAX:
             parts.append(_entry(own, value))
         else:
+            rest = rest or _Message()
             rest.headers[name] = value
-    parts += _pieces(rest.SerializeToString(deterministic=True))
+    if rest is not None:
+        parts += _pieces(rest.SerializeToString(deterministic=True))
     block = b"".join(parts)
     if len(block) > USER_HEADERS_BYTES_MAX:
         payload, block = _whole(message, subject), _entry(_WHOLE, b"\x01", _UINT8)
@@ -95,7 +102,7 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> NewMessage:
         if whole is not None:
             subject = whole.subject or partition_subject
             return NewMessage(whole.value, whole.key, _unreserved(whole.headers), subject, whole.replySubject)
-    rest = _decoded(b"".join(_pieces_of(entries))) or api.message_class("Message")()
+    rest = _decoded(b"".join(_pieces_of(entries))) or _Message()
     headers = {}
     for name, value in entries.items():
         if name.startswith(_ESCAPED):
@@ -113,7 +120,7 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> NewMessage:
 
 
 def _whole(message: NewMessage, subject: str) -> bytes:
-    encoded: bytes = api.message_class("Message")(
+    encoded: bytes = _Message(
         key=message.key,
         value=message.value,
         headers=_unreserved(message.headers),
@@ -149,7 +156,7 @@ def _pieces_of(entries: Mapping[str, bytes]) -> Iterator[bytes]:
 
 def _decoded(encoded: bytes) -> Any | None:
     try:
-        return api.message_class("Message").FromString(encoded)
+        return _Message.FromString(encoded)
     except DecodeError:
         return None
 

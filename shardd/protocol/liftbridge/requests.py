@@ -12,6 +12,7 @@ import msgspec
 NAMES_MAX: Final = 1_000  # of streams or partitions in one request
 BATCH_MESSAGES_MAX: Final = 1_024
 NO_EXPECTED_OFFSET: Final = -1
+STREAMS_OF_MEMBER_MAX: Final = 256
 
 
 class CreateStream(msgspec.Struct, frozen=True):
@@ -111,7 +112,8 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class JoinGroup(msgspec.Struct, frozen=True):
-    """`streams` as they were sent, at most NAMES_MAX. 2010 (a stream is unknown), 5004 (already a member), 41."""
+    """`streams` as they were sent, STREAMS_OF_MEMBER_MAX different ones at most. 2010 (a stream is unknown), 5004
+    (already a member), 5 (too many members, streams or groups), 41."""
 
     group: str
     consumer: str
@@ -119,7 +121,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
 
 
 class LeaveGroup(msgspec.Struct, frozen=True):
-    """5000 (no such group), 5002 (no such member)."""
+    """5000 (no such group), 5006 (no such member), 41."""
 
     group: str
     consumer: str
@@ -147,6 +149,11 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
 
 # --- tasks of the server itself -------------------------------------------------------------------------------------
+
+
+CURSOR_RECORDS_MAX: Final = 524_288
+"""Kept in a partition of `__cursors`. The door writes cursors that are alive again long before."""
+CURSOR_SEGMENT_BYTES: Final = 16 << 20
 
 
 class Prepare(msgspec.Struct, frozen=True):
@@ -179,6 +186,14 @@ class InternalPoll(msgspec.Struct, frozen=True):
     count: int
 
 
+class TellFigures(msgspec.Struct, frozen=True):
+    """Counters of the door since it began, instead of those that it has told before. `nats_lost`: by reason, at most
+    32."""
+
+    nats_messages: int = 0
+    nats_lost: dict[str, int] = {}
+
+
 class PausePartitions(msgspec.Struct, frozen=True):
     """Automatic pause (Lb 2.6): `resume_all` becomes false."""
 
@@ -192,6 +207,10 @@ class ExpireMember(msgspec.Struct, frozen=True):
     group: str
     consumer: str
     epoch: int
+
+
+class AllGroups(msgspec.Struct, frozen=True):
+    """Answer: a list of every GroupInfo, `assigned` empty: for the clocks of their members after a start."""
 
 
 class ActivityOp(IntEnum):
@@ -212,7 +231,7 @@ class Events(msgspec.Struct, frozen=True):
     after_index: int
 
 
-EVENTS_MAX: Final = 1_024
+EVENTS_MAX: Final = 1_024  # fewer when they are long (EVENTS_BYTES_MAX of shardd/metadata/liftbridge_state.py)
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):

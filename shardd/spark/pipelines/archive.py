@@ -9,7 +9,6 @@ began: of two runs at a time one is told, and no row is there twice.
 
 from __future__ import annotations
 
-import time
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds
-from shardd.spark import archive_files, archive_listing, planner
+from shardd.spark import archive_files, archive_listing, leases, planner
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
 from shardd.spark.columns import arrow_schema
@@ -242,6 +241,7 @@ def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, An
             for name in sorted(source.bounds()):
                 held.enter_context(archive_publish.alone(target.place, name))
         jobs, size = plan(source, target)
+        _keep_files(source, jobs)
         rows = sum(job.slice.end - job.slice.start for job in jobs)
         with Meter("archive", rows) as meter:
             results = run(spark, jobs)
@@ -249,6 +249,14 @@ def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, An
                 commit(target, results)
             meter.advance(rows, size)
     return summary("archive", meter, rows, size, files=len(results), target=f"{target.kind}:{target.place}")
+
+
+def _keep_files(source: Source, jobs: list[ArchiveJob]) -> None:
+    server = source.server()
+    try:
+        leases.take(server, source.parsed(), [job.slice for job in jobs])
+    finally:
+        server.close()
 
 
 def commit(target: Target, results: list[dict[str, Any]]) -> None:
@@ -259,13 +267,6 @@ def commit(target: Target, results: list[dict[str, Any]]) -> None:
         steps[each["application"]] = Step(each["application"], each["end"], each["begin"], proven=True)
     written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in ordered]
     target.table().commit(written, arrow_schema(COLUMNS), tuple(steps.values()))
-
-
-def follow(spark: SparkSession, source: Source, target: Target, interval_s: float) -> None:
-    """Runs again and again until it is interrupted."""
-    while True:
-        archive(spark, source, target)
-        time.sleep(interval_s)
 
 
 def dry_run(source: Source, target: Target) -> dict[str, Any]:

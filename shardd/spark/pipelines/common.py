@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from shardd.protocol.bounds import TopicBounds
 from shardd.spark import planner
 from shardd.spark.options import SourceOptions, parse
+from shardd.spark.pipelines.following import until_sigterm
 from shardd.spark.positions import TopicName
 from shardd.spark.server import Server
 from shardd.spark.source import make_server
@@ -103,15 +104,22 @@ class Meter:
 
 
 def follow_query(query: StreamingQuery, counted: list[int]) -> None:
-    """Waits for the end of a streaming query. `counted[0]` is the number of rows that were read, counted on the way, as
-    Spark keeps the last 100 batches alone."""
+    """Waits for the end of a streaming query; SIGTERM stops it. `counted[0]` is the number of rows that were read,
+    counted on the way, as Spark keeps the last 100 batches alone."""
     last, ended = -1, False
-    while not ended:
-        ended = bool(query.awaitTermination(_LOOK_S))
-        for each in query.recentProgress:
-            batch, found = int(each["batchId"]), int(each["numInputRows"])
-            if batch > last and found:  # a batch that waits tells of itself with no rows before
-                counted[0], last = counted[0] + found, batch
+    with until_sigterm() as told:
+        while not ended:
+            try:
+                ended = bool(query.awaitTermination(_LOOK_S))
+                if told.is_set():
+                    query.stop()
+            except KeyboardInterrupt:
+                query.stop()
+                raise
+            for each in query.recentProgress:
+                batch, found = int(each["batchId"]), int(each["numInputRows"])
+                if batch > last and found:  # a batch that waits tells of itself with no rows before
+                    counted[0], last = counted[0] + found, batch
 
 
 def summary(pipeline: str, meter: Meter, rows: int, size_bytes: int, **more: Any) -> dict[str, Any]:

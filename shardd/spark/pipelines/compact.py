@@ -9,6 +9,7 @@ import msgspec
 from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.aggregate import field
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
+from shardd.spark.pipelines.following import until_sigterm
 from shardd.spark.pipelines.topics import KEPT, TopicTarget
 
 if TYPE_CHECKING:
@@ -31,20 +32,22 @@ class Compaction(msgspec.Struct, frozen=True):
         return (*KEPT, *_PLACE, *(("headers",) if self.key.startswith("header:") else ()))
 
 
-def check(work: Compaction) -> None:
+def check(work: Compaction, *, follow: bool = False) -> None:
     """`PipelineError`."""
     if not work.key.startswith(("header:", "json:$")):
         raise PipelineError(f"--key is '{work.key}', but must be header:NAME or json:$.path")
     if work.target is None:
         return
+    if follow:
+        raise PipelineError("compact --follow needs --to delta:DIR, which it replaces; a topic is written once")
     topics.check_apart(work.source, work.target)
     found = work.target.messages()
     if found:
         raise PipelineError(f"'{work.target.topic}' has {found} messages; compact writes to a new topic")
 
 
-def dry_run(work: Compaction) -> dict[str, Any]:
-    check(work)
+def dry_run(work: Compaction, *, follow: bool = False) -> dict[str, Any]:
+    check(work, follow=follow)
     count = sum(each.end - each.first for topic in work.source.bounds().values() for each in topic.partitions)
     return {"pipeline": "compact", "topic": work.source.topic, "messages": count, "to": _to(work)}
 
@@ -73,6 +76,19 @@ def run(spark: SparkSession, work: Compaction) -> dict[str, Any]:
         else:
             count = _send(found, work, work.target)
     return summary("compact", meter, count, 0, read=planned["messages"], to=_to(work))
+
+
+def follow(spark: SparkSession, work: Compaction, interval_s: float) -> dict[str, Any]:
+    """The table is made anew when there are new messages. The last summary."""
+    before, made, runs = None, {}, 0
+    with until_sigterm() as ended:
+        while True:
+            bounds = work.source.bounds()
+            now = [(each.incarnation, each.durable_end) for topic in bounds.values() for each in topic.partitions]
+            if now != before:
+                made, before, runs = run(spark, work), now, runs + 1
+            if ended.wait(interval_s):
+                return {**made, "runs": runs}
 
 
 def _send(found: DataFrame, work: Compaction, target: TopicTarget) -> int:

@@ -129,10 +129,5 @@ def run_query(
     trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
     counted = [0]
     with Meter(pipeline, None if follow else total, lambda: (counted[0], 0)) as meter:
-        query = writer.trigger(**trigger).start()
-        try:
-            follow_query(query, counted)
-        except KeyboardInterrupt:
-            query.stop()
-            raise
+        follow_query(writer.trigger(**trigger).start(), counted)
     return summary(pipeline, meter, counted[0], 0, checkpoint=str(checkpoint), **more)

@@ -1,5 +1,5 @@
 """copy and replay: messages of a topic or of an archive into a topic, with their headers, ids and times, each partition
-in its order. How far they are stands in a checkpoint and in the sink's journal."""
+in its order and once. How far they are stands in a checkpoint and in the sink's journal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.common import PipelineError, Source
 from shardd.spark.pipelines.topics import KEPT, TopicTarget
 from shardd.spark.positions import parse_timestamp
+from shardd.spark.sinks.topic_options import Semantics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,9 @@ def run(spark: SparkSession, work: Transfer, *, follow: bool) -> dict[str, Any]:
     rows = spark.readStream.format("shardd").options(**topics.stream_options(work.source, work.columns())).load()
     if work.until_us is not None:
         rows = rows.where(f"timestamp < timestamp_micros({work.until_us})").drop("timestamp")
-    sink = work.target.sink(createTopic=str(planned["partitions"]), partitioning="column", order="source")
+    own = {name.lower() for name in work.target.options}
+    once = {} if own & {"semantics", "journal"} else {"semantics": Semantics.IDEMPOTENT}
+    sink = work.target.sink(createTopic=str(planned["partitions"]), partitioning="column", order="source", **once)
     return topics.run_query(
         work.pipeline,
         rows,

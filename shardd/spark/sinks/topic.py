@@ -14,10 +14,16 @@ from pyspark.sql.types import StructType
 
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
+from shardd.spark.sinks.topic_journal import Journal, Places, State
+from shardd.spark.sinks.topic_once import OnceDone, OnceTask, OnceWork
 from shardd.spark.sinks.topic_options import Semantics, SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder, check_columns
 from shardd.spark.sinks.topic_sender import Sender
-from shardd.spark.sinks.topic_server import Journal, SinkServer, State, keep
+from shardd.spark.sinks.topic_server import SinkServer, keep
+
+
+class JournalGoneError(RuntimeError):
+    """It is not known what is stored of a batch."""
 
 
 class StoredOtherwiseError(RuntimeError):
@@ -32,15 +38,19 @@ class RowsSent(WriterCommitMessage):
     run: str
     rows: int
     stored_before: bool
+    task: int = 0
+    once: OnceDone | None = None
 
 
 @dataclass(frozen=True)
 class Work:
-    """Which batch a task belongs to: application and run are "" when nothing is to be remembered."""
+    """Which batch a task belongs to: application and run are "" when nothing is to be remembered. `single`: the run has
+    no other batch."""
 
     application: str
     run: str
     batch: int
+    single: bool = False
 
 
 def seed_of(work: Work, task: int) -> bytes:
@@ -52,10 +62,12 @@ def seed_of(work: Work, task: int) -> bytes:
 def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -> RowsSent:
     """One task. All rows are acknowledged when it returns. `RowError`, `DeliveryError`, `TakenOverError`."""
     server = SinkServer(options)
+    once = options.semantics is Semantics.IDEMPOTENT
     try:
         state = State("", -1, 0)
         if options.journal is not None and work.run:
-            state = Journal(server, options.journal, work.application).begin(work.run)
+            ends_of = (lambda before: _first_ends(server, options, work, before)) if once else None
+            state = Journal(server, options.journal, work.application).begin(work.run, ends_of)
         if state.done >= work.batch and work.run:
             rows = sum(batch.num_rows for batch in batches)
             return RowsSent(work.application, work.run, rows, stored_before=True)
@@ -64,14 +76,32 @@ def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -
     finally:
         server.close()
     task = task_number()
-    seed = seed_of(work, task) if options.semantics is Semantics.STABLE_IDS else None
+    seed = seed_of(work, task) if options.semantics.needs_order else None
     encoder = RowEncoder(options, partitions, seed, task)
+    if once:
+        keep(options, connection)
+        named = OnceWork(work.application, work.run, work.batch, task, partitions, work.single)
+        sent = OnceTask(options, named, encoder, state).write(batches)
+        return RowsSent(work.application, work.run, sent.rows, stored_before=False, task=task, once=sent)
     with Sender(options, connection) as sender:
         for batch in batches:
             for frame in encoder.frames(batch):
                 sender.send(frame)
         keep(options, sender.flush())
         return RowsSent(work.application, work.run, sender.rows, stored_before=False)
+
+
+def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: State) -> Places:
+    """Where the partitions end before the first row. `JournalGoneError`."""
+    if work.batch > 0 and not work.single and not before.run:
+        raise JournalGoneError(
+            f"the query begins with batch {work.batch}, but '{work.application}' has no journal: it is not known what"
+            " is stored of this batch. Restore the journal, or write this batch with semantics=stable-ids, or begin"
+            " with a new checkpoint, which writes everything again"
+        )
+    server.partitions()  # makes the topic
+    found = server.bounds({options.topic: ()})[options.topic]
+    return {each.id: (each.incarnation, each.end) for each in found.partitions}
 
 
 def commit(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
@@ -84,7 +114,10 @@ def commit(options: SinkOptions, messages: list[WriterCommitMessage | None], bat
     try:
         journal = Journal(server, options.journal, done[0].application)
         if not any(each.stored_before for each in done):
-            journal.finish(done[0].run, batch, rows)
+            once = [(each.task, each.once) for each in done if each.once is not None]
+            tasks = {task: each.producer for task, each in once if each.producer is not None} if once else None
+            journal.finish(done[0].run, batch, rows, [each.ends for _, each in once], tasks)
+            keep(options, server.hand_over())
             return
         known = journal.rows_of(batch)
     finally:
@@ -124,7 +157,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         run = uuid.uuid4().hex if options.application is not None else ""
-        self._work = Work(options.application or "", run, options.version)
+        self._work = Work(options.application or "", run, options.version, single=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsSent:
         return write(self._options, self._work, iterator)

@@ -13,6 +13,7 @@ from shardd.spark.options import RawOptions, credentials_of, servers_of
 from shardd.spark.positions import OptionError, TopicName, parse_names
 
 BATCH_BYTES_MAX: Final = 16 << 20
+ONCE_BYTES_MAX: Final = 2 << 20  # the server takes no larger batch of an idempotent producer
 JOURNAL_STREAM: Final = "shardd-spark"
 NO_JOURNAL: Final = "none"
 SOURCE_ORDER: Final = "source"
@@ -32,6 +33,12 @@ class Semantics(StrEnum):
 
     AT_LEAST_ONCE = "at-least-once"
     STABLE_IDS = "stable-ids"
+    IDEMPOTENT = "idempotent"
+
+    @property
+    def needs_order(self) -> bool:
+        """A repeated task must have its rows in the same order."""
+        return self is not Semantics.AT_LEAST_ONCE
 
 
 class Partitioning(StrEnum):
@@ -75,24 +82,23 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     application = raw.text("appId")
     if application is None and raw.present("appVersion"):
         raise OptionError("option 'appVersion' needs 'appId'")
-    semantics = raw.choice("semantics", Semantics.AT_LEAST_ONCE, (*Semantics, "idempotent"))
-    if semantics == "idempotent":
-        raise OptionError(
-            "option 'semantics' is 'idempotent', but this sink uses no idempotent producers yet; with 'stable-ids' a"
-            " repeated row has the same id"
-        )
-    if semantics == Semantics.STABLE_IDS and not streaming and application is None:
-        raise OptionError("semantics 'stable-ids' of a batch write needs the option 'appId': ids are made from it")
+    semantics = Semantics(raw.choice("semantics", Semantics.AT_LEAST_ONCE, tuple(Semantics)))
+    if semantics.needs_order and not streaming and application is None:
+        raise OptionError(f"semantics '{semantics}' of a batch write needs the option 'appId': ids are made from it")
     journal = raw.text("journal") or JOURNAL_STREAM
+    once = semantics is Semantics.IDEMPOTENT
+    if once and journal == NO_JOURNAL:
+        raise OptionError("semantics 'idempotent' needs the journal: it says which producers the tasks have")
+    batch_bytes_max = ONCE_BYTES_MAX if once else BATCH_BYTES_MAX
     return SinkOptions(
         servers=servers_of(raw),
         topic=_topic(raw),
         create_partitions=raw.number("createTopic", high=1000),
-        semantics=Semantics(semantics),
+        semantics=semantics,
         partitioning=Partitioning(raw.choice("partitioning", Partitioning.AUTO, tuple(Partitioning))),
         order=tuple(each.strip() for each in (raw.text("order") or "").split(",") if each.strip()),
         key_header=raw.text("keyHeader") or "",
-        batch_bytes=raw.size("batchBytes", 1 << 20, low=1024, high=BATCH_BYTES_MAX) or 0,
+        batch_bytes=raw.size("batchBytes", 1 << 20, low=1024, high=batch_bytes_max) or 0,
         in_flight=raw.number("maxInFlight", 4, high=32) or 0,
         delivery_timeout_s=(raw.number("deliveryTimeoutMs", 120_000, high=86_400_000) or 0) / 1000,
         request_timeout_s=(raw.number("requestTimeoutMs", 30_000, high=3_600_000) or 0) / 1000,

@@ -12,14 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardd.client.messages import batch_head
+from shardd.protocol.producers import send_once_head
 from shardd.spark import _decode
 from shardd.spark.columns import ALL, HEADERS_TYPE
 from shardd.spark.positions import OptionError
-from shardd.spark.sinks.topic_options import SOURCE_ORDER, Partitioning, Semantics, SinkOptions
+from shardd.spark.sinks.topic_options import ONCE_BYTES_MAX, SOURCE_ORDER, Partitioning, Semantics, SinkOptions
+from shardd.spark.sinks.topic_stored import StoredRows, ids_of, named_ids
 
 COLUMNS: Final = ("value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp")
 _TYPES: Final = {"value": ("binary", "string"), "key": ("binary", "string"), "partition": ("int", "bigint")}
 _NO_ID: Final = bytes(16)
+_INDEX_ENTRY: Final = 16
 _COUNT_AT: Final = 12  # in a frame, behind the head: length, code and length of the metadata are in front
 _BINARY: Final = pa.binary()
 _U64: Final = pa.int64()
@@ -30,10 +33,30 @@ class RowError(ValueError):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One request, for one partition."""
+    """One request, for one partition. `number`: of the batch of an idempotent producer."""
 
     data: bytes
     rows: int
+    partition: int
+    number: int | None = None
+
+
+class Numbers:
+    """Of the batches of a producer in one epoch, by partition."""
+
+    def __init__(self, producer: int, epoch: int, numbers: dict[int, int]) -> None:
+        self.producer = producer
+        self.epoch = epoch
+        self.next = dict(numbers)
+
+    def head(self, partition: int) -> bytes:
+        """Of the next batch."""
+        return send_once_head(self.producer, self.epoch, self.next.get(partition, 0))
+
+    def take(self, partition: int) -> int:
+        number = self.next.get(partition, 0)
+        self.next[partition] = number + 1
+        return number
 
 
 def check_columns(names_and_types: Sequence[tuple[str, str]], options: SinkOptions) -> None:
@@ -69,16 +92,19 @@ def _check_order(given: dict[str, str], options: SinkOptions) -> None:
     for name in options.order:
         if name != SOURCE_ORDER and name not in given:
             raise OptionError(f"option 'order' names the column '{name}', but the rows do not have it")
-    if options.semantics is Semantics.STABLE_IDS and "id" not in given and not options.order:
+    with_ids = options.semantics is Semantics.STABLE_IDS and "id" in given
+    if options.semantics.needs_order and not options.order and not with_ids:
         raise OptionError(
-            "semantics 'stable-ids' makes ids from the positions of rows, so a repeated task must have its rows in the"
+            f"semantics '{options.semantics}' knows a row by its position, so a repeated task must have its rows in the"
             " same order: sort within partitions and name the columns in 'order', or say order=source when nothing is"
-            " shuffled between source and sink, or give a column 'id'"
+            " shuffled between source and sink"
+            + (", or give a column 'id'" if options.semantics is Semantics.STABLE_IDS else "")
         )
 
 
 class RowEncoder:
-    """Frames of one task. `seed`: 16 bytes that ids are made from; None: the server makes them."""
+    """Frames of one task. `seed`: 16 bytes that ids are made from; None: the server makes them. `numbers`: frames are
+    those of an idempotent producer. `stored`: rows that are left out."""
 
     def __init__(self, options: SinkOptions, partitions: int, seed: bytes | None, task: int) -> None:
         self._options = options
@@ -88,12 +114,22 @@ class RowEncoder:
         self._position = 0
         self._last: list[Any] | None = None
         self._heads: dict[int, bytes] = {}
+        self.numbers: Numbers | None = None
+        self.stored: StoredRows | None = None
 
     def frames(self, batch: pa.RecordBatch) -> Iterator[Frame]:
         """`RowError`."""
+        self.check_order(batch)
+        yield from self.frames_at(batch, self._position)
+        self._position += batch.num_rows
+
+    def frames_at(self, batch: pa.RecordBatch, position: int) -> Iterator[Frame]:
+        """Of a batch whose first row has this position in the task. `RowError`."""
+        if self._options.semantics is Semantics.IDEMPOTENT:
+            batch = self._with_ids(batch, position)
         if batch.num_rows == 0:
             return
-        self._check_order(batch)
+        self._position = position
         columns = _buffers(batch, self._options.key_header)
         places = self._places(batch)
         if places is None:
@@ -103,12 +139,34 @@ class RowEncoder:
                 pc.unique(pa.Array.from_buffers(pa.int32(), len(batch), [None, places])).to_pylist()
             ):
                 yield from self._all_of(columns, batch.num_rows, places, partition)
-        self._position += batch.num_rows
+
+    def _with_ids(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
+        """Each row with an id by which it is found again, without those that are stored."""
+        given = "id" in batch.schema.names
+        if not given and self.stored is None:
+            return batch  # the native encoder makes them
+        assert self._seed is not None
+        made = ids_of(self._seed, position, batch.num_rows)
+        ids = made if not given else named_ids(batch.column("id"), made)
+        stored = None if self.stored is None else self.stored.take(ids, self._own_places(batch) if given else None)
+        at = batch.schema.get_field_index("id")
+        batch = batch.set_column(at, "id", ids) if given else batch.append_column("id", ids)
+        return batch if stored is None else batch.filter(pc.invert(stored))
+
+    def _own_places(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """The partitions that the rows name themselves."""
+        if not self._by_partition(batch.schema.names):
+            return None
+        return pa.Array.from_buffers(pa.int32(), len(batch), [None, self._by_column(batch.column("partition"))])
+
+    def _by_partition(self, names: list[str]) -> bool:
+        way = self._options.partitioning
+        return way is Partitioning.COLUMN or (way is Partitioning.AUTO and "partition" in names)
 
     def _places(self, batch: pa.RecordBatch) -> pa.Buffer | None:
         """int32s: the partition of each row; None when any will do."""
         way, names = self._options.partitioning, batch.schema.names
-        if way is Partitioning.COLUMN or (way is Partitioning.AUTO and "partition" in names):
+        if self._by_partition(names):
             return self._by_column(batch.column("partition"))
         if way is Partitioning.KEY or (way is Partitioning.AUTO and "key" in names):
             keys = _bytes(batch.column("key"))
@@ -156,21 +214,32 @@ class RowEncoder:
         if head is None:
             name = self._options.topic
             head = self._heads[partition] = batch_head(name.stream, name.topic, partition)
+        numbers = self.numbers
+        once = None if numbers is None else numbers.head(partition)
+        size_max = self._options.batch_bytes
         try:
             data, following = _decode.encode(
-                columns, rows, at, head, places, partition, self._options.batch_bytes, self._seed, self._position
+                columns, rows, at, head, places, partition, size_max, self._seed, self._position, once
             )
         except ValueError as error:
             raise RowError(f"'{self._options.topic}' cannot take a row: {error}") from error
         if data is None:
             return None, following
-        count_at = _COUNT_AT + len(head)
-        return Frame(data, int.from_bytes(data[count_at : count_at + 4], "little")), following
+        count_at = _COUNT_AT + len(head) + (0 if once is None else len(once))
+        count = int.from_bytes(data[count_at : count_at + 4], "little")
+        if numbers is None:
+            return Frame(data, count, partition), following
+        if len(data) - count_at - 4 - _INDEX_ENTRY * count > ONCE_BYTES_MAX:
+            raise RowError(
+                f"'{self._options.topic}' cannot take a row: with its headers it has more than"
+                f" {ONCE_BYTES_MAX // (1 << 20)} MiB, the most that semantics 'idempotent' can send at once"
+            )
+        return Frame(data, count, partition, numbers.take(partition)), following
 
-    def _check_order(self, batch: pa.RecordBatch) -> None:
+    def check_order(self, batch: pa.RecordBatch) -> None:
         """Rows ascend strictly by the columns of `order`, so that a repeated task has each at the same position."""
         names = [name for name in self._options.order if name != SOURCE_ORDER]
-        if not names:
+        if not names or not len(batch):
             return
         columns = [batch.column(name) for name in names]
         if any(column.null_count for column in columns):

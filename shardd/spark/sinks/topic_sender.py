@@ -1,5 +1,6 @@
 """Frames to the server, several on their way at a time, in their order. What is not answered is sent again over a new
-connection until its time is over: a frame whose answer was lost may be stored twice."""
+connection until its time is over: a frame whose answer was lost may be stored twice, unless it is a batch of an
+idempotent producer."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from typing import Final, Self
 from shardd.client import Connection, ConnectionFailedError
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.primitives import Reader
+from shardd.protocol.producers import Produced, ProducedKind
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import Frame
 
@@ -30,6 +34,10 @@ class DeliveryError(ConnectionError):
     """A frame was refused for good, or could not be delivered in its time."""
 
 
+class ProducerEndedError(RuntimeError):
+    """The server takes no batch of this epoch (any more), or has not all that it has acknowledged in it."""
+
+
 class Sender:
     """Sends frames of one task. Back-pressure is the server's: no more than `in_flight` are unanswered.
 
@@ -43,6 +51,8 @@ class Sender:
         self._failures = 0
         self._until_s: float | None = None  # since the first failure without an answer in between
         self.rows = 0  # answered
+        self.answered = 0  # frames
+        self.ends: dict[int, int] = {}  # of batches of a producer: the offset behind them, by partition
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +66,18 @@ class Sender:
         """Waits while too many are on their way. `DeliveryError`."""
         self._unanswered.append(frame)
         self._work(self._options.in_flight - 1)
+
+    def use(self, connection: Connection | None) -> None:
+        """For what is to be sent, when it has none yet."""
+        if self._connection is None:
+            self._connection = connection
+        elif connection is not None:
+            connection.close()
+
+    def forget(self) -> None:
+        """What is not answered is not sent again."""
+        self._drop()
+        self._unanswered.clear()
 
     def flush(self) -> Connection | None:
         """Until all are answered; gives the connection away. `DeliveryError`."""
@@ -74,6 +96,9 @@ class Sender:
             except (ConnectionFailedError, ShardError) as error:
                 self._drop()
                 self._wait_after(error)
+            except (ProducerEndedError, DeliveryError):
+                self._drop()
+                raise
 
     def _push(self) -> None:
         if self._connection is None:
@@ -81,15 +106,38 @@ class Sender:
             address = servers[self._failures % len(servers)]
             self._connection = Connection(address, self._options.credentials, timeout_s=self._options.request_timeout_s)
         while self._sent < min(len(self._unanswered), self._options.in_flight):
-            self._connection.send_frame(Code.SEND_MESSAGES, self._unanswered[self._sent].data)
+            frame = self._unanswered[self._sent]
+            code = Code.SEND_MESSAGES if frame.number is None else ExtensionCode.SEND_ONCE
+            self._connection.send_frame(code, frame.data)
             self._sent += 1
 
     def _take_answer(self) -> None:
         assert self._connection is not None
-        self._connection.receive()
-        self.rows += self._unanswered.popleft().rows
+        answer = self._connection.receive()
+        frame = self._unanswered[0]
+        if frame.number is not None:
+            self._judge(frame, Produced.read(Reader(bytes(answer))))
+        self._unanswered.popleft()
+        self.rows += frame.rows
+        self.answered += 1
         self._sent -= 1
         self._failures, self._until_s = 0, None
+
+    def _judge(self, frame: Frame, made: Produced) -> None:
+        """`ProducerEndedError`, `DeliveryError`."""
+        place = f"partition {frame.partition} of '{self._options.topic}'"
+        if made.kind in (ProducedKind.STORED, ProducedKind.DUPLICATE):
+            if made.count not in (0, frame.rows) and made.kind is ProducedKind.DUPLICATE:
+                raise ProducerEndedError(f"{place} has batch {frame.number} with {made.count} rows, not {frame.rows}")
+            if made.count:
+                self.ends[frame.partition] = max(self.ends.get(frame.partition, 0), made.first + made.count)
+            return
+        if made.kind is ProducedKind.REFUSED_AT_MEMORY:
+            raise DeliveryError(
+                f"'{self._options.topic}' has the level memory, which may lose what it has acknowledged: semantics"
+                " 'idempotent' needs the level written or durable"
+            )
+        raise ProducerEndedError(f"{place} answers batch {frame.number} with {made.kind.name.lower()}")
 
     def _drop(self) -> None:
         if self._connection is not None:

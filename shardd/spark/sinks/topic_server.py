@@ -1,61 +1,33 @@
-"""What the sink asks the server beside its sends: partitions of the topic, and its journal.
-
-The journal is a topic for each application (a query, or the `appId` of batch writes) in a stream of its own. The
-newest record says which batch is stored as a whole and which run writes. Its order is that of the log: a run that
-comes later takes over, the one before is told. docs/adr/0072-a-sink-remembers-at-the-server.md
-"""
+"""What the sink asks the server beside its sends: partitions of the topic, topics that are to be made, producers."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Final
 
-import msgspec
-
 from shardd.client import Connection, Credentials
-from shardd.client.messages import batch_head, encode_batch, encode_record
 from shardd.protocol import requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import PollingKind
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.primitives import Reader
+from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries
-from shardd.spark.server import NOT_FOUND, Server, poll_request
+from shardd.spark.server import NOT_FOUND, Server
 from shardd.spark.sinks.topic_options import SinkOptions
 
-NEWEST: Final = 16  # records that are looked at for the state
-HISTORY: Final = 1000  # and for what was before
 _RETRIES: Final = Retries(8, 0.25)
 _THERE: Final = {Status.STREAM_NAME_ALREADY_EXISTS, Status.TOPIC_NAME_ALREADY_EXISTS}
-_NAME_MAX: Final = 200
 _NO_COMPRESSION: Final = 1
 _NEVER: Final = (1 << 64) - 1
 
 
-class JournalError(PermissionError):
-    """The user may not read or write the journal."""
+_FORGOTTEN: Final = {Status.RESOURCE_NOT_FOUND, Status.STALE_CLIENT}
 
 
-class TakenOverError(RuntimeError):
-    """Another run of the same query writes now."""
-
-
-class Record(msgspec.Struct, frozen=True):
-    """`done`: the last batch that is stored as a whole, -1 for none, with its `rows`; `run`: who wrote this record."""
-
-    run: str
-    done: int
-    rows: int
-    version: int = 1
-
-
-class State(msgspec.Struct, frozen=True):
-    """What the newest records say; `run` is "" in the beginning."""
-
-    run: str
-    done: int
-    rows: int
+class NoProducersError(RuntimeError):
+    """The server is not shardd."""
 
 
 _Key = tuple[int, tuple[str, ...], Credentials]
@@ -75,13 +47,18 @@ def keep(options: SinkOptions, connection: Connection | None) -> None:
         _kept[_key(options)] = connection
 
 
+def kept(options: SinkOptions) -> Connection | None:
+    """What was kept; nobody else has it then."""
+    return _kept.pop(_key(options), None)
+
+
 class SinkServer(Server):
     """One connection for questions. Close it, or hand it over."""
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options.servers, options.credentials, timeout_s=options.request_timeout_s, retries=_RETRIES)
         self._options = options
-        self._connection = _kept.pop(_key(options), None)
+        self._connection = kept(options)
 
     def hand_over(self) -> Connection | None:
         """Its connection, with nothing on its way."""
@@ -136,92 +113,29 @@ class SinkServer(Server):
         """A payload of SEND_MESSAGES."""
         self._call(lambda c: c.request(Code.SEND_MESSAGES, payload))
 
+    def init_producer(self, request: InitProducer) -> ProducerEpoch:
+        """`LookupError` when there is no such producer of this user (any more) or its epoch has ended."""
+        try:
+            answer = self._call(lambda c: c.request(ExtensionCode.INIT_PRODUCER, request.encode()))
+        except ShardError as error:
+            if error.status in _FORGOTTEN:
+                raise LookupError(f"producer {request.producer}: {error}") from error
+            if error.status is Status.INVALID_COMMAND:
+                raise NoProducersError(
+                    "this server has no idempotent producers, so semantics 'idempotent' is not possible; with"
+                    " 'stable-ids' a repeated row has the same id"
+                ) from error
+            raise
+        return ProducerEpoch.read(Reader(answer))
+
+    def flush(self, name: TopicName, partition: int) -> None:
+        """All that the server has appended is on the device and may be read when this returns."""
+        request = requests.FlushUnsavedBuffer(name.stream, name.topic, partition, True)
+        self._call(lambda c: c.request(Code.FLUSH_UNSAVED_BUFFER, request.encode()))
+
     def _make(self, code: Code, payload: bytes) -> None:
         try:
             self._call(lambda c: c.request(code, payload))
         except ShardError as error:
             if error.status not in _THERE:  # another task was faster
                 raise
-
-
-class Journal:
-    """Of one application."""
-
-    def __init__(self, server: SinkServer, stream: str, application: str) -> None:
-        self._server = server
-        self._name = TopicName(stream, topic_of(application))
-        self._application = application
-
-    def begin(self, run: str) -> State:
-        """What is stored, once `run` is the one that writes. `TakenOverError`."""
-        newest = self._newest(NEWEST)
-        state = state_of(newest)
-        if state.run != run:
-            if any(each.run == run for each in self._newest(HISTORY)):
-                raise self._taken_over()
-            self._append(Record(run, state.done, state.rows))
-        return state
-
-    def finish(self, run: str, batch: int, rows: int) -> None:
-        """The batch is stored as a whole. `TakenOverError`."""
-        state = state_of(self._newest(NEWEST))
-        if state.run != run:
-            raise self._taken_over()
-        self._append(Record(run, batch, rows))
-
-    def rows_of(self, batch: int) -> int | None:
-        """How many rows a batch had when it was stored; None when the journal does not tell any more."""
-        return next((each.rows for each in self._newest(HISTORY) if each.done == batch), None)
-
-    def _taken_over(self) -> TakenOverError:
-        return TakenOverError(
-            f"another run of '{self._application}' writes now, this one was taken over: a query must run once; stop"
-            " one of the two"
-        )
-
-    def _newest(self, count: int) -> list[Record]:
-        request = poll_request(self._name, 0, PollingKind.LAST, 0, count)
-        try:
-            found = self._server.poll(request)
-        except ShardError as error:
-            if error.status not in NOT_FOUND:
-                raise self._refused(error) from error
-            return []
-        return [msgspec.json.decode(each, type=Record) for each in found]
-
-    def _append(self, record: Record) -> None:
-        head = batch_head(self._name.stream, self._name.topic, 0)
-        payload = encode_batch(head, [encode_record(msgspec.json.encode(record))])
-        try:
-            self._server.send(payload)
-            return
-        except ShardError as error:
-            if error.status not in NOT_FOUND:
-                raise self._refused(error) from error
-        try:
-            self._server.make_topic(self._name, 1)
-            self._server.send(payload)
-        except ShardError as error:
-            raise self._refused(error) from error
-
-    def _refused(self, error: ShardError) -> Exception:
-        if error.status is not Status.UNAUTHORIZED:
-            return error
-        return JournalError(
-            f"the user may not read, make or write the journal '{self._name}' of the sink: give the right, or another"
-            " stream with the option 'journal', or journal=none, which forgets what is stored"
-        )
-
-
-def state_of(records: list[Record]) -> State:
-    """`done` never falls: a run that began while another one ended may have written an older one."""
-    if not records:
-        return State("", -1, 0)
-    best = max(records, key=lambda each: each.done)
-    return State(records[-1].run, best.done, best.rows)
-
-
-def topic_of(application: str) -> str:
-    """Names of topics have at most 255 bytes."""
-    plain = len(application.encode()) <= _NAME_MAX and application.isprintable()
-    return application if plain else f"sha256-{hashlib.sha256(application.encode()).hexdigest()}"

@@ -128,6 +128,7 @@ def _extension_commands(services: Services) -> Commands:
         ExtensionCode.LIST_EXTENSIONS: Command(extensions.list_extensions, encoded),
         ExtensionCode.GET_METRICS: Command(extensions.get_metrics, encoded),
         ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds, answers.are_long),
+        ExtensionCode.LEASE_FILES: Command(services.leases.lease_files, nothing),
         ExtensionCode.POLL_AND_WAIT: Command(services.messages.poll_messages, answers.polled),
         ExtensionCode.SET_TOPIC_SETTINGS: Command(settings.set_topic_settings, nothing),
         ExtensionCode.GET_TOPIC_SETTINGS: Command(settings.get_topic_settings, answers.settings_of_topic),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shardd.protocol.door_frames import REQUEST_BYTES_MAX, Command, Figures, Request
+from shardd.protocol.door_frames import REQUEST_BYTES_MAX, Command, Figures, Request, Task
 from shardd.service.identity import Identity
 from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
@@ -19,17 +19,20 @@ Execute = Callable[[Identity, Any], Awaitable[object]]
 
 
 class DoorCommand(msgspec.Struct, frozen=True):
-    """`decode`: the request, or `ShardError`."""
+    """`decode`: the request, or `ShardError`. `door`: whose clients alone have it, "" for all."""
 
     decode: Callable[[msgspec.Raw], object]
     execute: Execute
+    door: str = ""
 
 
+LIFTBRIDGE: Final = "liftbridge"  # the door
 SEND: Final = "send_messages"
 POLL: Final = "poll_messages"
-REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group", "init_producer"})
+WAIT: Final = "wait_for_messages"
+REFUSED: Final = frozenset({"join_consumer_group", "leave_consumer_group", "init_producer", "lease_files"})
 """They need a connection of their own: partitions of a group move with what its members have polled, and the batches of
-a producer are numbered in the order in which the engine gets them."""
+a producer are numbered in the order in which the engine gets them. Who reads files has one."""
 
 _REQUEST_BYTES_MAX: Final = 16 << 10  # of every request without a line here; what small ones cost is the same for all
 _LONG_REQUESTS: Final = {
@@ -38,8 +41,13 @@ _LONG_REQUESTS: Final = {
     "update_permissions": 1 << 20,
     "get_partition_bounds": 1 << 20,
     "set_topic_settings": 64 << 10,
+    "liftbridge_publish": REQUEST_BYTES_MAX,
+    "liftbridge_list_streams": 1 << 20,
+    "liftbridge_get_groups": 1 << 20,
+    "liftbridge_join_group": 1 << 20,
 }
 _SMALL_ANSWER_BYTES: Final = 16 << 10
+_WIDE: Final = ("get_", "liftbridge_list_", "liftbridge_get_")
 _WIDE_ANSWER_BYTES: Final = 16 << 20  # of those that grow with what there is; most are far smaller
 
 USER_CHANGES: Final = frozenset({"create_user", "update_permissions"})
@@ -53,24 +61,32 @@ def request_bytes_max(name: str) -> int:
 
 def answer_bytes(request: Request) -> int:
     """What is kept free for the answer of a request while it is under way."""
-    if isinstance(request, Figures):
+    if isinstance(request, Figures | Task):
         return _WIDE_ANSWER_BYTES
     if not isinstance(request, Command):
         return 0
     if request.name == POLL:
         return POLLED_BYTES_MAX
-    return _WIDE_ANSWER_BYTES if request.name.startswith("get_") else _SMALL_ANSWER_BYTES
+    if request.name == WAIT:
+        return 0
+    return _WIDE_ANSWER_BYTES if request.name.startswith(_WIDE) else _SMALL_ANSWER_BYTES
 
 
 def command_table(services: Services) -> dict[str, DoorCommand]:
     """By name."""
-    return {name: _command(execute) for name, execute in _functions(services).items()}
+    everybodys = {name: _command(execute) for name, execute in _functions(services).items()}
+    return everybodys | {name: _command(execute, LIFTBRIDGE) for name, execute in _liftbridge_functions(services)}
 
 
-def _command(execute: Execute) -> DoorCommand:
-    """The request has the type that the service says."""
+def _command(execute: Execute, door: str = "") -> DoorCommand:
+    return DoorCommand(decoder_of(request_type(execute)), execute, door)
+
+
+def request_type(execute: Callable[..., object]) -> type[Any]:
+    """What the service says."""
     function = execute.func if isinstance(execute, partial) else execute
-    return DoorCommand(decoder_of(typing.get_type_hints(function)["request"]), execute)
+    kind: type[Any] = typing.get_type_hints(function)["request"]
+    return kind
 
 
 def _functions(services: Services) -> dict[str, Execute]:
@@ -146,6 +162,7 @@ def _consumer_functions(services: Services) -> dict[str, Execute]:
     return {
         SEND: messages.send_messages,
         POLL: messages.poll_messages,
+        WAIT: services.waits.wait_for_messages,
         "store_consumer_offset": offsets.store_offset,
         "flush_unsaved_buffer": messages.flush_unsaved_buffer,
         "get_consumer_offset": offsets.get_offset,
@@ -155,3 +172,19 @@ def _consumer_functions(services: Services) -> dict[str, Execute]:
         "create_consumer_group": groups.create_group,
         "delete_consumer_group": groups.delete_group,
     }
+
+
+def _liftbridge_functions(services: Services) -> list[tuple[str, Execute]]:
+    streams, groups = services.liftbridge_streams, services.liftbridge_groups
+    return [
+        ("liftbridge_create_stream", streams.create_stream),
+        ("liftbridge_delete_stream", streams.delete_stream),
+        ("liftbridge_pause_stream", streams.pause_stream),
+        ("liftbridge_resume_stream", streams.resume_stream),
+        ("liftbridge_set_readonly", streams.set_readonly),
+        ("liftbridge_list_streams", partial(streams.list_streams, keep=keep_encoded)),
+        ("liftbridge_publish", services.liftbridge_publish.publish),
+        ("liftbridge_join_group", groups.join_group),
+        ("liftbridge_leave_group", groups.leave_group),
+        ("liftbridge_get_groups", partial(groups.get_groups, keep=keep_encoded)),
+    ]

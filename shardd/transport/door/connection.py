@@ -2,7 +2,8 @@
 
 A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes: of requests, of what is kept free for
 their answers, and of answers that the door has not read. Beyond, nothing more is read and the door waits in its socket.
-Logins stand beside that: they wait for their turn for long, and each client has one at a time.
+Logins stand beside that: they wait for their turn for long, and each client has one at a time. So do waits for
+messages, of which a worker has a bound of its own (shardd/service/waiting.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
     REQUEST_BYTES_MAX,
     ClientEnded,
+    Command,
     Frame,
     FrameError,
     Frames,
     Kind,
     Login,
+    LoginBySetting,
     LoginWithAccessToken,
     LoginWithToken,
     Prove,
@@ -36,9 +39,10 @@ from shardd.protocol.door_frames import (
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.trust import door_kind
+from shardd.service.waiting import WAIT_MAX_MS
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import DoorCommand, answer_bytes
-from shardd.transport.door.requests import RequestHandler
+from shardd.transport.door.commands import WAIT, answer_bytes
+from shardd.transport.door.requests import DoorFunctions, RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
@@ -76,25 +80,31 @@ class _Work(msgspec.Struct, eq=False):
     request_id: int
     cost_bytes: int
     is_login: bool
+    is_wait: bool
     due_s: float
     client: DoorClient | None = None
     answered: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def stands_beside(self) -> bool:
+        return self.is_login or self.is_wait
 
 
 class DoorConnection(asyncio.Protocol):
     """Lives on the loop thread of the worker. `door`: the name of its process ("door-http") once that is proven."""
 
-    def __init__(self, links: Links, parts: DoorParts, commands: dict[str, DoorCommand], counters: Counters) -> None:
+    def __init__(self, links: Links, parts: DoorParts, functions: DoorFunctions, counters: Counters) -> None:
         self.door: str | None = None
         self.finished = asyncio.Event()  # no request is under way, and none is begun any more
         self._links = links
         self._parts = parts
         self._counters = counters
-        self._commands = commands
+        self._functions = functions
         self._id = ""
         self._frames = Frames(PROOF_BYTES_MAX)
         self._work: set[_Work] = set()
-        self._requests = 0  # without logins
+        self._requests = 0  # without what stands beside
         self._under_way_bytes = self._written_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None  # for the proof, then for a door that does not read
@@ -149,6 +159,7 @@ class DoorConnection(asyncio.Protocol):
         """Nothing more is begun; `finished` when nothing is under way."""
         self._stopping = True
         self._transport.pause_reading()
+        self._loop.call_soon(self._end_waits)  # each has taken its first step by then, and knows that it was begun
         self._look_finished()
 
     def end(self) -> None:
@@ -156,6 +167,7 @@ class DoorConnection(asyncio.Protocol):
         if self._ended:
             return
         self._ended = True
+        self._loop.call_soon(self._end_waits)
         self._stop_timer()
         self.clients.close_all()
         if self._look_timer is not None:
@@ -163,6 +175,12 @@ class DoorConnection(asyncio.Protocol):
         self._links.left(self)
         self._transport.close() if self._stopping else self._transport.abort()
         self.finished.set()
+
+    def _end_waits(self) -> None:
+        """They are answered as when their time is over."""
+        for work in self._work:
+            if work.is_wait and work.task is not None:
+                work.task.cancel()
 
     def _no_clients(self) -> DoorClients:
         return self._clients_of("")
@@ -230,17 +248,19 @@ class DoorConnection(asyncio.Protocol):
             return
         if not self._links.is_present(self._id) or isinstance(request, Prove):
             raise FrameError("it may not be sent now")
-        is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken)
+        is_login = isinstance(request, Login | LoginWithToken | LoginWithAccessToken | LoginBySetting)
+        is_wait = isinstance(request, Command) and request.name == WAIT
         limits = self._parts.limits
         timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
+        timeout_s += WAIT_MAX_MS / 1000 if is_wait else 0
         cost_bytes = frame.size + answer_bytes(request)
-        work = _Work(frame.request_id, cost_bytes, is_login, self._loop.time() + timeout_s)
+        work = _Work(frame.request_id, cost_bytes, is_login, is_wait, self._loop.time() + timeout_s)
         self._work.add(work)
         self._under_way_bytes += work.cost_bytes
-        self._requests += not is_login
+        self._requests += not work.stands_beside
         if self._look_timer is None:
             self._look_timer = self._loop.call_later(LOOK_S, self._look)
-        self._spawn(self._execute(work, request))
+        work.task = self._spawn(self._execute(work, request))
 
     def _prove(self, request_id: int, request: Request) -> None:
         if not isinstance(request, Prove):
@@ -255,13 +275,14 @@ class DoorConnection(asyncio.Protocol):
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
         door = door_kind(name)
         self.clients = self._clients_of(door)
-        self._handler = RequestHandler(door, self.clients, self._parts, self._commands)
+        self._handler = RequestHandler(door, self.clients, self._parts, self._functions)
         self._write(encode_answer(request_id, Status.OK, 0, _NIL))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _execute(self, work: _Work, request: Request) -> None:
         """Never raises for a request: a fault is status 1 and a traceback in the log."""
@@ -271,6 +292,10 @@ class DoorConnection(asyncio.Protocol):
         except ShardError as error:
             _log.debug("a request of %s refused with %d: %s", self.door, error.status, error)
             self._answer(work, error.status, encode_value(str(error)), close=error.close)
+        except asyncio.CancelledError:
+            if not (work.is_wait and (self._stopping or self._ended)):
+                raise
+            self._answer(work, Status.OK, encode_value(False))
         except Exception:
             _log.exception("a request of %s failed", self.door)
             self._answer(work, Status.ERROR, _NIL)
@@ -299,7 +324,7 @@ class DoorConnection(asyncio.Protocol):
     def _done(self, work: _Work) -> None:
         self._work.discard(work)
         self._under_way_bytes -= work.cost_bytes
-        self._requests -= not work.is_login
+        self._requests -= not work.stands_beside
         self._look_finished()
         if not self._ended:
             self._pump()
@@ -311,6 +336,13 @@ class DoorConnection(asyncio.Protocol):
     def _look_finished(self) -> None:
         if self._stopping and not self._work:
             self.finished.set()
+
+    def notice(self, kind: Kind, value: object) -> bool:
+        """Tells the door something unasked. False: it has not read what it was told before; nothing is said then."""
+        if self._ended or self.door is None or self._transport.get_write_buffer_size():
+            return False
+        self._write(encode_frame(0, kind, encode_value(value)))
+        return True
 
     def _client_ended(self, number: int, status: Status) -> None:
         if not self._ended:

@@ -15,8 +15,11 @@ import struct
 from typing import Final
 
 from shardd.runtime.trust import Trust, door_kind
-from shardd.transport.door.commands import command_table
+from shardd.transport.door.commands import LIFTBRIDGE, command_table
 from shardd.transport.door.connection import Counters, DoorConnection, Links
+from shardd.transport.door.notices import MetadataNotices
+from shardd.transport.door.requests import DoorFunctions
+from shardd.transport.door.tasks import task_table
 from shardd.worker.doors import DoorParts
 
 UNPROVEN_MAX: Final = 16  # connections that have not proven anything yet; a further one is closed
@@ -32,13 +35,14 @@ class Doors:
     def __init__(self, trust: Trust, parts: DoorParts) -> None:
         self._trust = trust
         self._parts = parts
-        self._commands = command_table(parts.services)
+        self._functions = DoorFunctions(command_table(parts.services), task_table(parts.services))
         self._server: asyncio.Server | None = None
         self._unproven: set[DoorConnection] = set()
         self._proven: dict[str, DoorConnection] = {}  # by door
         self._counters = Counters()
         self._report_at = 0.0
         self._stopping = False
+        self._notices = MetadataNotices(parts.metadata, self._liftbridge)
 
     async def start(self, listener_fd: int) -> None:
         listener = socket.socket(fileno=os.dup(listener_fd))  # the server closes its own
@@ -48,6 +52,7 @@ class Doors:
 
     async def stop(self, seconds: float) -> None:
         self._stopping = True
+        self._notices.stop()
         if self._server is not None:
             self._server.close()
         connections = [*self._unproven, *self._proven.values()]
@@ -94,7 +99,12 @@ class Doors:
         if older is not None:
             older.end()
         self._proven[name] = connection
+        if door_kind(name) == LIFTBRIDGE:
+            self._notices.due()  # it may have missed some
         return name
+
+    def _liftbridge(self) -> list[DoorConnection]:
+        return [each for name, each in self._proven.items() if door_kind(name) == LIFTBRIDGE]
 
     def is_present(self, id_: str) -> bool:
         return self._trust.sender(id_) is not None
@@ -118,4 +128,4 @@ class Doors:
 
     def _connection(self) -> DoorConnection:
         links: Links = self
-        return DoorConnection(links, self._parts, self._commands, self._counters)
+        return DoorConnection(links, self._parts, self._functions, self._counters)

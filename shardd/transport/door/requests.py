@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+import msgspec
+
 from shardd.protocol import account_requests, door_figures, requests
 from shardd.protocol.account_replies import LoggedIn as LoggedInUser
 from shardd.protocol.door_figures import What
@@ -16,11 +18,13 @@ from shardd.protocol.door_frames import (
     Figures,
     LoggedIn,
     Login,
+    LoginBySetting,
     LoginWithAccessToken,
     LoginWithToken,
     Logout,
     OpenClient,
     Request,
+    Task,
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime import tracing
@@ -29,7 +33,8 @@ from shardd.service import base
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
+from shardd.transport.door.commands import LIFTBRIDGE, REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
+from shardd.transport.door.tasks import DoorTask, run_task
 from shardd.transport.door.values import encode_value, keep_encoded
 from shardd.worker.doors import DoorParts
 
@@ -38,20 +43,27 @@ _NIL: Final = encode_value(None)
 Said = TypeVar("Said")
 
 
+class DoorFunctions(msgspec.Struct, frozen=True):
+    """What doors may ask a worker for, by name."""
+
+    commands: dict[str, DoorCommand]
+    tasks: dict[str, DoorTask]
+
+
 class RequestHandler:
     """Of one connection of a door. Lives on the loop thread."""
 
-    def __init__(self, door: str, clients: DoorClients, parts: DoorParts, commands: dict[str, DoorCommand]) -> None:
+    def __init__(self, door: str, clients: DoorClients, parts: DoorParts, functions: DoorFunctions) -> None:
         self._door = door
         self._clients = clients
         self._parts = parts
-        self._commands = commands
+        self._functions = functions
 
     def client_of(self, request: Request) -> DoorClient | None:
         """The client that a request names, or `ShardError` 100 or 40."""
         if isinstance(request, Command | Logout):
             return self._of_handle(request.handle)
-        if isinstance(request, CloseClient | Login | LoginWithToken | LoginWithAccessToken):
+        if isinstance(request, CloseClient | Login | LoginWithToken | LoginWithAccessToken | LoginBySetting):
             return self._clients.get(request.client)
         return None
 
@@ -72,6 +84,10 @@ class RequestHandler:
             case LoginWithAccessToken():
                 token = account_requests.TokenLogin(request.token)
                 return await self._login(request.client, self._parts.services.logins.login_with_bearer, token)
+            case LoginBySetting():
+                if self._door != LIFTBRIDGE:
+                    raise ShardError(Status.UNAUTHORIZED, f"no login by a setting for door {self._door}")
+                return await self._login(request.client, self._parts.services.logins.login_by_setting, request.purpose)
             case Logout() if named is not None:
                 await self._parts.services.logins.logout(named.identity(), requests.Empty())
                 self._clients.logged_out(named)
@@ -80,6 +96,8 @@ class RequestHandler:
                 return await self._command(request, named)
             case Figures():
                 return encode_value(await self._figures(request.what))
+            case Task():
+                return _answer(await run_task(self._functions.tasks, self._door, request))
         raise ShardError(Status.INVALID_COMMAND)
 
     def _of_handle(self, handle: int) -> DoorClient:
@@ -117,7 +135,9 @@ class RequestHandler:
                 return await figures.groups(keep_encoded)
 
     async def _command(self, request: Command, client: DoorClient) -> bytes:
-        command = self._commands.get(request.name)
+        command = self._functions.commands.get(request.name)
+        if command is not None and command.door not in ("", self._door):
+            raise ShardError(Status.UNAUTHORIZED, f"no command of door {self._door}")
         if command is None:
             status = Status.FEATURE_UNAVAILABLE if request.name in REFUSED else Status.INVALID_COMMAND
             raise ShardError(status, "no command of doors")
@@ -130,7 +150,11 @@ class RequestHandler:
             value = await command.execute(identity, command.decode(request.request))
         if isinstance(value, ByEngine):
             raise RuntimeError(f"{request.name} was left to the engine, which has no such connection")
-        answer = encode_value(value)
-        if len(answer) > ANSWER_BYTES_MAX // 2:
-            raise ShardError(Status.CANNOT_SERIALIZE_RESOURCE, f"an answer of {len(answer)} bytes")
-        return answer
+        return _answer(value)
+
+
+def _answer(value: object) -> bytes:
+    answer = encode_value(value)
+    if len(answer) > ANSWER_BYTES_MAX // 2:
+        raise ShardError(Status.CANNOT_SERIALIZE_RESOURCE, f"an answer of {len(answer)} bytes")
+    return answer

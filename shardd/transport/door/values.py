@@ -45,10 +45,11 @@ def keep_encoded(value: object) -> msgspec.Raw:
 
 
 def decoder_of(kind: type[Any]) -> Callable[[msgspec.Raw], object]:
-    """Decodes requests of a type. They have the bounds of the classic protocol: a request that cannot be said there is
-    refused with 3 or 4, as it is there. Batches of messages are checked by their service."""
+    """Decodes requests of a type. Those that the classic protocol has, have its bounds: a request that cannot be said
+    there is refused with 3 or 4, as it is there. Others, and batches of messages, are checked by their service."""
     decoder = msgspec.msgpack.Decoder(kind, dec_hook=_decode_map)
-    both_ways: type[ServiceRequest] | None = None if kind is SendMessages else kind
+    classic = kind is not SendMessages and hasattr(kind, "read")
+    both_ways: type[ServiceRequest] | None = kind if classic else None
 
     def decode(data: msgspec.Raw) -> object:
         try:

@@ -9,8 +9,10 @@
 #include "wire.h"
 
 struct floor_file {
-    _Atomic int fd_plus_one; /* 0 = not open */
-    _Atomic uint64_t end;
+    _Atomic int fd_plus_one;   /* 0 = not open */
+    _Atomic uint64_t end;      /* given out to appends */
+    _Atomic uint64_t written;  /* bytes of appends that are done */
+    _Atomic uint64_t readable; /* no append below it is on its way */
     _Atomic uint64_t record_bytes;
 };
 
@@ -55,7 +57,11 @@ bool floor_file_append(floor_file *file, const uint8_t *records, size_t length) 
     }
     uint64_t at = atomic_fetch_add_explicit(&file->end, length, memory_order_relaxed);
     int fd = atomic_load_explicit(&file->fd_plus_one, memory_order_relaxed) - 1;
-    return pwrite(fd, records, length, (off_t)at) == (ssize_t)length && (!sync_appends || fdatasync(fd) == 0);
+    if (pwrite(fd, records, length, (off_t)at) != (ssize_t)length || (sync_appends && fdatasync(fd) != 0)) return false;
+    uint64_t written = atomic_fetch_add(&file->written, length) + length, before = atomic_load(&file->readable);
+    if (written != atomic_load(&file->end)) return true; /* somebody writes still, and will say so */
+    while (before < written && !atomic_compare_exchange_weak(&file->readable, &before, written)) continue;
+    return true;
 }
 
 uint64_t floor_file_record_bytes(const floor_file *file) {
@@ -64,7 +70,7 @@ uint64_t floor_file_record_bytes(const floor_file *file) {
 
 uint64_t floor_file_records(const floor_file *file) {
     uint64_t size = floor_file_record_bytes(file);
-    return size == 0 ? 0 : atomic_load_explicit(&file->end, memory_order_relaxed) / size;
+    return size == 0 ? 0 : atomic_load(&file->readable) / size;
 }
 
 bool floor_file_read(floor_file *file, uint64_t first_record, uint8_t *into, size_t length) {
@@ -84,6 +90,8 @@ void floor_files_delete(uint32_t stream) {
         path_of(path, sizeof path, stream, partition);
         unlink(path);
         atomic_store(&file->end, 0);
+        atomic_store(&file->written, 0);
+        atomic_store(&file->readable, 0);
         atomic_store(&file->record_bytes, 0);
     }
 }

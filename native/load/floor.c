@@ -1,35 +1,28 @@
-/* floor: the least that a server of these frames can do, as the reference that shardd is measured against.
+/* The least that a server of these frames can do, as the reference that others are measured against.
  *
- * epoll, recv, pwrite, 8-byte acknowledgement; polls are pread and send. No checks beyond memory safety, no
- * assignment of offsets, no checksums, no index, no sync (--sync: one fdatasync for each append). Connections are dealt
- * evenly to the threads (two by default). A poll finds its records by arithmetic: all records of one file have the size
- * of the first one.
- *
- *   floor --directory DIR [--threads N] [--cpus A,B,...] [--sync]
- *
- * prints "port N"; ends with its parent or on SIGTERM.
+ * epoll, recv, pwrite, 8-byte acknowledgement; polls are pread and send. No checks beyond memory safety, no checksums,
+ * no index, no groups, no sync (`sync`: one fdatasync for each append). With `offsets` the first record of a poll says
+ * its offset; the others never do. Connections are dealt evenly to the threads. A poll finds its records by arithmetic:
+ * all records of one file have the size of the first one. What the server chooses a partition for goes round over six.
  */
-#include <arpa/inet.h>
+#include "floor.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "floor_files.h"
 #include "wire.h"
 
-enum { THREADS_MAX = 16, EVENTS_MAX = 256, BUFFER_START = 64 << 10, FRAME_MAX = 1 << 30, REPLY_MAX = 1 << 30 };
+enum { EVENTS_MAX = 256, BUFFER_START = 64 << 10, FRAME_MAX = 1 << 30, REPLY_MAX = 1 << 30 };
 
 typedef struct floor_thread {
     pthread_t thread;
@@ -45,7 +38,10 @@ typedef struct peer {
     size_t in_have, in_room;
     uint8_t *out;
     size_t out_sent, out_length, out_room;
+    uint32_t turn; /* of partitions */
 } peer;
+
+static bool says_offsets;
 
 static _Noreturn void fail(const char *what) {
     fprintf(stderr, "floor: %s: %s\n", what, strerror(errno));
@@ -79,7 +75,9 @@ static bool answer_send(peer *p, const uint8_t *payload, size_t length) {
     uint64_t count = get_u32(payload + 4 + metadata - 4);
     size_t messages_at = 4 + metadata + INDEX_ENTRY * count;
     if (messages_at + RECORD_HEAD > length) return false;
-    uint32_t partition = partitioning[0] == 2 ? get_u32(partitioning + 2) : partitioning[2] % FLOOR_PARTITIONS_KEYED;
+    uint32_t partition = partitioning[0] == 2   ? get_u32(partitioning + 2)
+                         : partitioning[0] == 1 ? p->turn++ % FLOOR_PARTITIONS_BALANCED
+                                                : partitioning[2] % FLOOR_PARTITIONS_KEYED;
     floor_file *file = floor_file_get(stream, partition);
     return file != NULL && floor_file_append(file, payload + messages_at, length - messages_at) && answer_empty(p, 0);
 }
@@ -104,7 +102,10 @@ static bool answer_poll(peer *p, const uint8_t *payload, size_t length) {
     put_u64(p->out + REPLY_HEAD + 4, records == 0 ? 0 : records - 1);
     put_u32(p->out + REPLY_HEAD + 12, (uint32_t)count);
     p->out_length = REPLY_HEAD + POLLED_HEAD + size;
-    return floor_file_read(file, offset, p->out + REPLY_HEAD + POLLED_HEAD, size);
+    uint8_t *into = p->out + REPLY_HEAD + POLLED_HEAD;
+    if (!floor_file_read(file, offset, into, size)) return false;
+    if (count > 0 && says_offsets) put_u64(into + RECORD_OFFSET_AT, offset);
+    return true;
 }
 
 /* Prepares the reply in p->out; false ends the connection. */
@@ -214,52 +215,18 @@ static floor_thread *least_busy(floor_thread *threads, long count) {
     return best;
 }
 
-static int listen_anywhere(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4096) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &length) != 0)
-        fail("listen");
-    printf("port %u\n", ntohs(address.sin_port));
-    fflush(stdout);
-    return fd;
-}
-
-int main(int argc, char **argv) {
-    static const struct option names[] = {{"directory", required_argument, NULL, 'd'},
-                                          {"threads", required_argument, NULL, 't'},
-                                          {"cpus", required_argument, NULL, 'c'},
-                                          {"sync", no_argument, NULL, 's'},
-                                          {NULL, 0, NULL, 0}};
-    const char *directory = NULL;
-    char *cpus = NULL;
-    long threads_count = 2;
-    bool sync = false;
-    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        if (option == 'd') directory = optarg;
-        else if (option == 't') threads_count = strtol(optarg, NULL, 10);
-        else if (option == 'c') cpus = optarg;
-        else if (option == 's') sync = true;
-        else return 2;
-    }
-    if (directory == NULL || threads_count < 1 || threads_count > THREADS_MAX) {
-        fprintf(stderr, "usage: floor --directory DIR [--threads 1..%d] [--cpus A,B,...] [--sync]\n", THREADS_MAX);
-        return 2;
-    }
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    floor_files_open(directory, sync);
-    static floor_thread threads[THREADS_MAX];
-    char *cpu = cpus == NULL ? NULL : strtok(cpus, ",");
-    for (long i = 0; i < threads_count; i++, cpu = cpu == NULL ? NULL : strtok(NULL, ",")) {
-        threads[i].cpu = cpu == NULL ? -1 : atoi(cpu);
+void floor_run(const floor_options *options) {
+    static floor_thread threads[FLOOR_THREADS_MAX];
+    says_offsets = options->offsets;
+    floor_files_open(options->directory, options->sync);
+    for (long i = 0; i < options->threads; i++) {
+        threads[i].cpu = options->cpus[i];
         threads[i].epoll = epoll_create1(EPOLL_CLOEXEC);
         if (threads[i].epoll < 0 || pthread_create(&threads[i].thread, NULL, run, &threads[i]) != 0) fail("thread");
     }
-    int listener = listen_anywhere();
     for (;;) {
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) adopt(fd, least_busy(threads, threads_count));
+        int fd = accept4(options->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) adopt(fd, least_busy(threads, options->threads));
         else if (errno != EINTR && errno != ECONNABORTED) fail("accept4");
     }
 }

@@ -1,0 +1,75 @@
+/* The next segment: when one is made, and what has to hold before. */
+#include "log/partition_internal.h"
+
+#include "log/partition_files.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+uint32_t partition_refused(partition *p, int error) {
+    if (file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
+}
+
+/* Directory and incarnation marker, before the first segment. 0 or -1. */
+static int make_directory(partition *p) {
+    unsigned made;
+    int result = file_make_directories(p->disk, p->directory, &made);
+    p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
+    if (result != 0) return -1;
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
+    uint8_t marker[16] = "SHRDINC1";
+    uint64_t incarnation = htole64(p->incarnation);
+    memcpy(marker + 8, &incarnation, sizeof(incarnation));
+    int fd = file_make_whole(p->disk, p->segments.files, path, marker, sizeof(marker));
+    if (fd < 0) return -1;
+    p->marker_dirty = true;
+    p->disk->close(p->disk->context, fd);
+    return 0;
+}
+
+int partition_cut_ahead(partition *p) {
+    if (p->stale_end == 0 || p->segments.count == 0) return 0;
+    if (p->parts != NULL) p->parts->cut = true;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
+    p->stale_end = 0;
+    s->log_dirty = true; /* its new length */
+    partition_dirty_active(p);
+    return 0;
+}
+
+/* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
+uint32_t partition_roll(partition *p, uint64_t now_us) {
+    uint32_t status = partition_save(p);
+    if (status != 0) return status;
+    if (partition_index_flush(p) != 0) return partition_refused(p, 0);
+    if (partition_cut_ahead(p) != 0) return partition_refused(p, errno);
+    if (p->segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
+    uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
+    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
+        return partition_refused(p, errno);
+    segment *s = segment_active(&p->segments);
+    s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    s->manifest_dirty = true;
+    p->last_timestamp = born_at; /* also when the clock goes back before its first record */
+    p->allocate_ahead = p->level == LEVEL_DURABLE;
+    index_cache_reset(&p->index, 0);
+    p->roll_pending = false;
+    p->roll_at_us = UINT64_MAX;
+    p->dirty_directories |= 1;
+    if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
+    STATS_STORE(p, segments_count, partition_segments(p));
+    return 0;
+}
+
+void partition_plan_roll(partition *p) {
+    const segment *s = segment_active(&p->segments);
+    uint64_t age = p->limits.segment_age_us;
+    bool grows_old = age > 0 && s != NULL && s->count > 0 && s->first_timestamp <= UINT64_MAX - age;
+    p->roll_at_us = grows_old ? s->first_timestamp + age : UINT64_MAX;
+}

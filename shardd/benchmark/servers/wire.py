@@ -1,0 +1,152 @@
+"""Servers that speak the wire of Apache Iggy: streams by commands, connections that are logged in."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from shardd.benchmark.options import BenchError, Options
+from shardd.benchmark.servers.base import TOPIC, Places, Server, processes_cpu_s, processes_memory_bytes
+from shardd.benchmark.servers.connection import Connection, Control, Session, reach
+from shardd.client import commands
+from shardd.client.admin import SyncAdministration
+from shardd.client.errors import ClientError
+from shardd.client.values import Stats
+from shardd.client.wire import NEVER
+
+if TYPE_CHECKING:
+    from shardd.benchmark.plan import Actor
+
+TOKEN_ACTORS: Final = 4
+"""With more, connections log in by a token of ten minutes: a password is made to cost time."""
+_TOKEN_EXPIRY_US: Final = 600_000_000
+_DIALECT_09: Final = 3
+_NO_COMPRESSION: Final = 1
+
+
+def stream_name(number: int) -> str:
+    return f"bench-stream-{number}"
+
+
+@contextmanager
+def control(options: Options) -> Iterator[Control]:
+    """Logged in. ClientError, OSError."""
+    found = Control(reach(options))
+    try:
+        log_in(found, options)
+        yield found
+    finally:
+        found.close()
+
+
+def log_in(connection: Control, options: Options) -> None:
+    connection.call(commands.login(options.username, options.password))
+
+
+class Wire(Server):
+    """At an address; somebody else runs it."""
+
+    name = "server"
+
+    def __init__(self) -> None:
+        self._process_id: int | None = None
+        self._token = ""
+        self._token_name = f"bench-{os.getpid()}-{time.time_ns() % 10**9}"
+
+    def start(self, options: Options) -> None:
+        try:
+            with control(options) as client:
+                stats = client.stats()
+        except (ClientError, OSError) as error:
+            raise BenchError(f"{options.address}: {error}") from error
+        local = bool(options.unix_path) or options.server_address.startswith(("127.", "localhost:", "[::1]"))
+        self.version = stats.protocol_version
+        self._process_id = stats.process_id if local else None
+
+    def prepare(self, options: Options) -> Places:
+        with control(options) as client:
+            if options.actors > TOKEN_ACTORS:
+                self._token = client.create_token(self._token_name, expiry_us=_TOKEN_EXPIRY_US)
+            return prepare(client, options)
+
+    def stats(self, options: Options) -> Stats | None:
+        with control(options) as client:
+            if self._token:
+                client.delete_token(self._token_name)
+                self._token = ""
+            return client.stats()
+
+    def snapshot(self, options: Options, types: tuple[int, ...]) -> bytes:
+        with control(options) as client:
+            return client.snapshot(types)
+
+    def cpu_s(self) -> float | None:
+        return None if self._process_id is None else processes_cpu_s(self._process_id)
+
+    def memory_bytes(self) -> int | None:
+        return None if self._process_id is None else processes_memory_bytes(self._process_id)
+
+    def dialect_of(self, options: Options) -> int:
+        return _DIALECT_09 if options.dialect == "0.9" else self.dialect
+
+    def open(self, options: Options, actor: Actor) -> Connection:
+        made = reach(options)
+        try:
+            if options.dialect == "0.9":
+                return Session(made, options.username, options.password, self._token)
+            found = Control(made)
+            if self._token:
+                found.call(commands.login_with_token(self._token))
+            else:
+                log_in(found, options)
+            if actor.group:
+                found.call(commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+
+def prepare(client: SyncAdministration, options: Options) -> Places:
+    """Makes what is to be written; looks for what is to be read. ClientError, BenchError."""
+    places = Places()
+    existing = {stream.name: stream.id for stream in client.streams()}
+    for number in range(1, options.streams + 1):
+        name = stream_name(number)
+        if name in existing and options.kind.sends and not options.reuse_streams:
+            client.delete_stream(name)
+            del existing[name]
+        if name not in existing:
+            if options.kind.needs_data:
+                raise BenchError(f"there is no stream {name}: run a kind that sends first")
+            _make(client, options, name)
+        found = client.topic(name, TOPIC)
+        stream = client.stream(name)
+        if found is None or stream is None:
+            raise BenchError(f"stream {name} has no topic {TOPIC}")
+        places.streams[number], places.topics[number] = stream[0].id, found.id
+    for number in range(1, options.groups + 1 if options.kind.groups is not None else 1):
+        places.groups[number] = _make_group(client, stream_name(1 + (number - 1) % options.streams), f"cg-{number}")
+    return places
+
+
+def _make(client: SyncAdministration, options: Options, name: str) -> None:
+    client.create_stream(name)
+    client.create_topic(
+        name,
+        TOPIC,
+        options.partitions,
+        compression=_NO_COMPRESSION,
+        expiry_us=NEVER if options.expiry_us is None else options.expiry_us,
+        max_bytes=NEVER if options.max_topic_size_bytes is None else options.max_topic_size_bytes,
+    )
+
+
+def _make_group(client: SyncAdministration, stream: str, name: str) -> int:
+    """A new one: what an earlier run has read is to be read again."""
+    if client.group(stream, TOPIC, name) is not None:
+        client.delete_group(stream, TOPIC, name)
+    return client.create_group(stream, TOPIC, name).id

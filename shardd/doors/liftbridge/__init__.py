@@ -1,0 +1,1 @@
+"""The door for clients of Liftbridge: gRPC, and NATS."""

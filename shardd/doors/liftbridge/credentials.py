@@ -1,0 +1,41 @@
+"""What the door shows to clients over TLS, and whether they must show something: other certificates as soon as the
+supervisor has read some."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+
+from shardd.doors.door import Door
+from shardd.doors.tls import shown_material
+
+_log = logging.getLogger(__name__)
+
+
+def server_credentials(door: Door, section: str) -> grpc.ServerCredentials:
+    """Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
+    material = shown_material(door.tls_fd, section)
+    newer: list[grpc.ServerCertificateConfiguration] = []
+
+    def load_again() -> None:
+        try:
+            newer[:] = [_configuration(door, section)]
+        except (OSError, ValueError) as error:
+            _log.error("the certificate stays as it was: %s", error)
+
+    def fetch() -> Any:
+        """For each handshake, in a thread of the library. None: what it has is the newest."""
+        return newer.pop() if newer else None
+
+    door.tls_changed = load_again
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(door, section), fetch, require_client_authentication=bool(material.clients)
+    )
+
+
+def _configuration(door: Door, section: str) -> grpc.ServerCertificateConfiguration:
+    material = shown_material(door.tls_fd, section)
+    chain, key = material.pairs[0]
+    return grpc.ssl_server_certificate_configuration([(key, chain)], material.clients_ca or None)

@@ -1,0 +1,140 @@
+"""gRPC as this door serves it: every method is a stream to the library, so that a call is counted, and its client
+known, before anything of its request is taken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import grpc
+from grpc import StatusCode
+
+from shardd.doors.liftbridge.calls import Call, Gate
+from shardd.doors.liftbridge.options import LiftbridgeOptions
+from shardd.doors.liftbridge.status import RpcError, rpc_error
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge import api
+
+REQUEST_BYTES_MAX: Final = 4 << 20
+METADATA_BYTES_MAX: Final = 16 << 10
+STREAMS_OF_CONNECTION_MAX: Final = 512
+PENDING_CALLS_MAX: Final = 16_384  # that wait for their turn; beyond, some are cancelled, at twice as many all
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Unary = Callable[[Call, Any], Awaitable[bytes]]
+Streaming = Callable[[Call, Any], AsyncIterator[Sequence[bytes]]]  # as many at a time as there are
+_UNKNOWN: Final = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
+
+
+def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
+    """What strangers may do to the library."""
+    head_ms = options.server.partial_frame_timeout_ms
+    return [
+        ("grpc.so_reuseport", 1),  # the supervisor holds the address
+        ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", METADATA_BYTES_MAX // 2),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.max_concurrent_streams", STREAMS_OF_CONNECTION_MAX),
+        ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS_MAX),
+        ("grpc.max_allowed_incoming_connections", options.connections_max),
+        ("grpc.server_handshake_timeout_ms", head_ms),
+        ("grpc.http2.settings_timeout", head_ms),
+        ("grpc.max_connection_idle_ms", 120_000),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 5),
+        ("grpc.http2.bdp_probe", 0),  # what is read ahead for a call stays at 64 KiB
+    ]
+
+
+class Service:
+    """The methods of `proto.API`, by name: those that answer once, and those that stream."""
+
+    def __init__(self, gate: Gate, unary: Mapping[str, Unary], streaming: Mapping[str, Streaming]) -> None:
+        assert {*unary, *streaming} == {*api.METHODS}
+        self._gate = gate
+        self.handlers = {name: self._unary(name, serve) for name, serve in unary.items()}
+        self.handlers |= {name: self._streaming(name, serve) for name, serve in streaming.items()}
+
+    def _unary(self, method: str, serve: Unary) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = api.message_class(api.request_of(method))
+
+        async def handle(_requests: object, context: Context) -> bytes:
+            call = Call(self._gate, method, context)
+            try:
+                self._gate.calls.enter(call.host)
+                try:
+                    await call.authenticate()
+                    return await serve(call, await call.read_one(kind))
+                finally:
+                    self._gate.calls.leave(call.host)
+            except Exception as error:
+                await end(context, error)
+                raise
+
+        return grpc.stream_unary_rpc_method_handler(handle)
+
+    def _streaming(self, method: str, serve: Streaming) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = api.message_class(api.request_of(method))
+        crowd = self._gate.subscriptions if method not in api.CLIENT_STREAMING else self._gate.sessions
+
+        async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
+            call = Call(self._gate, method, context)
+            try:
+                crowd.enter(call.host)
+                try:
+                    await call.authenticate()
+                    request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
+                    async for responses in serve(call, request):
+                        for response in responses:
+                            yield response
+                finally:
+                    crowd.leave(call.host)
+            except Exception as error:
+                await end(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+
+async def end(context: Context, error: Exception) -> None:
+    """With the status that stands for it. Raises what gRPC ends calls with."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, ShardError | WorkerLostError):
+        error = rpc_error(error)
+    if not isinstance(error, RpcError):
+        _log.error("a call failed", exc_info=error)
+        error = _UNKNOWN
+    await context.abort(error.code, str(error))
+
+
+def generic_handler(service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
+    """Methods that a service does not have get Liftbridge's words."""
+    return _Handler(service, handlers)
+
+
+class _Handler(grpc.GenericRpcHandler):
+    def __init__(self, service: str, handlers: Mapping[str, Any]) -> None:
+        self._service = service
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        service, _, method = handler_call_details.method.removeprefix("/").rpartition("/")
+        if service != self._service:
+            return None
+        return self._handlers.get(method) or _unknown(service, method)
+
+
+def _unknown(service: str, method: str) -> grpc.RpcMethodHandler[Any, Any]:
+    async def handle(_requests: object, context: Context) -> bytes:
+        await context.abort(StatusCode.UNIMPLEMENTED, f"unknown method {method} for service {service}")
+        raise AssertionError
+
+    return grpc.stream_unary_rpc_method_handler(handle)

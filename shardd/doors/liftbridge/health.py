@@ -1,0 +1,128 @@
+"""`grpc.health.v1.Health` and reflection. They ask for no login: what they tell is whether the server serves, and what
+every client of Liftbridge has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import StatusCode
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha._async import ReflectionServicer
+
+from shardd.doors.liftbridge.calls import Call, Gate
+from shardd.doors.liftbridge.endpoint import Context, end
+from shardd.doors.liftbridge.status import RpcError
+from shardd.protocol.liftbridge import api
+
+HEALTH: Final = "grpc.health.v1.Health"
+REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection"
+_KNOWN: Final = ("", api.SERVICE)
+_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+_UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+class Health:
+    """Loop thread only. `proto.API` does not serve once the door stops."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "Check": grpc.stream_unary_rpc_method_handler(self._check),
+            "Watch": grpc.stream_stream_rpc_method_handler(self._watch),
+        }
+
+    async def _check(self, _requests: object, context: Context) -> bytes:
+        call = Call(self._gate, "Check", context)
+
+        async def answer() -> bytes:
+            request = await call.read_one(health_pb2.HealthCheckRequest)
+            if request.service not in _KNOWN:
+                raise RpcError(StatusCode.NOT_FOUND, "unknown service")
+            return self._status_of(request.service)
+
+        return await _counted(self._gate, call, answer)
+
+    async def _watch(self, _requests: object, context: Context) -> AsyncIterator[bytes]:
+        call = Call(self._gate, "Watch", context)
+        try:
+            self._gate.subscriptions.enter(call.host)
+            try:
+                request = await call.read_one(health_pb2.HealthCheckRequest)
+                yield self._status_of(request.service)
+                await self._stopping.wait()
+                yield self._status_of(request.service)
+            finally:
+                self._gate.subscriptions.leave(call.host)
+        except Exception as error:
+            await end(context, error)
+
+    def _status_of(self, service: str) -> bytes:
+        stopping = service == api.SERVICE and self._stopping.is_set()
+        status = (_NOT_SERVING if stopping else _SERVING) if service in _KNOWN else _UNKNOWN
+        return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+
+
+def reflection_handlers(gate: Gate) -> dict[str, Any]:
+    """Of what is in our own pool of descriptions."""
+    servicer = ReflectionServicer((api.SERVICE, HEALTH, REFLECTION), pool=_Pools())
+
+    async def requests_of(call: Call) -> AsyncIterator[Any]:
+        while (data := await call.context.read()) is not grpc.aio.EOF:
+            try:
+                yield reflection_pb2.ServerReflectionRequest.FromString(data)
+            except DecodeError as error:
+                raise RpcError(StatusCode.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
+
+    async def info(_requests: object, context: Context) -> AsyncIterator[bytes]:
+        call = Call(gate, "ServerReflectionInfo", context)
+        try:
+            gate.sessions.enter(call.host)
+            try:
+                infos: Any = servicer.ServerReflectionInfo(requests_of(call), context)
+                async for response in infos:
+                    yield bytes(response.SerializeToString())
+            finally:
+                gate.sessions.leave(call.host)
+        except Exception as error:
+            await end(context, error)
+
+    return {"ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(info)}
+
+
+class _Pools:
+    """Our pool, then the one of the libraries for their own services."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        own, others = getattr(api.POOL, name), getattr(health_pb2.DESCRIPTOR.pool, name)
+
+        def find(*arguments: Any) -> Any:
+            try:
+                return own(*arguments)
+            except KeyError:
+                return others(*arguments)
+
+        return find
+
+
+async def _counted(gate: Gate, call: Call, answer: Callable[[], Awaitable[bytes]]) -> bytes:
+    try:
+        gate.calls.enter(call.host)
+        try:
+            return await answer()
+        finally:
+            gate.calls.leave(call.host)
+    except Exception as error:
+        await end(call.context, error)
+        raise

@@ -1,0 +1,174 @@
+"""A message that has arrived over NATS (Lb 4): plain or in an envelope, to the partitions that its subject has, and the
+acks that its publisher wants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.losses import Loss, Losses
+from shardd.doors.liftbridge.publishing import AckError, Outcome, Publisher
+from shardd.doors.liftbridge.registry_view import RegistryView
+from shardd.doors.liftbridge.router import Target
+from shardd.doors.liftbridge.subject_trie import is_pattern
+from shardd.protocol.errors import Status
+from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, SUBJECT_BYTES_MAX, is_subject
+from shardd.protocol.liftbridge.envelope import Published, decode_publish, encode_ack
+from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.requests import StreamInfo
+
+LEADER, ALL, NONE = 0, 1, 2
+"""`proto.AckPolicy`."""
+CORRELATION_BYTES_MAX: Final = 1_024  # of an id that an ack repeats; a message with a longer one gets none
+_PLAIN_EXPECTED_OFFSET: Final = 0  # of a message without an envelope, where a stream has concurrency control
+_Ack: Final = api.message_class("Ack")
+_NO_RIGHT: Final = frozenset({Status.UNAUTHORIZED, Status.UNAUTHENTICATED, Status.FEATURE_UNAVAILABLE})
+_NO_CLIENT: Final = frozenset({Status.CLIENT_NOT_FOUND, Status.SHARD_COMMUNICATION_ERROR})
+
+Send = Callable[[str, bytes], None]
+"""Sends an ack to an inbox."""
+
+
+class Arrived:
+    """A message of NATS. `send`: where its acks go. `stored` is called once, when the first partition has it."""
+
+    __slots__ = ("payload", "reply", "send", "stored", "subject")
+
+    def __init__(
+        self, subject: str, reply: str, payload: bytes, send: Send, stored: Callable[[], None] | None = None
+    ) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.payload = payload
+        self.send = send
+        self.stored = stored
+
+
+class Ingest:
+    """Loop thread only. `payload_bytes_max`: of a whole message on NATS with its envelope; `ack_all_fsync`: whether the
+    policy ALL waits for the device."""
+
+    def __init__(
+        self,
+        view: RegistryView,
+        publisher: Publisher,
+        payload_bytes_max: int,
+        losses: Losses,
+        *,
+        ack_all_fsync: bool = False,
+    ) -> None:
+        self.messages = 0  # that have come and are for a stream
+        self.view = view
+        self.publisher = publisher
+        self.losses = losses
+        self._payload_bytes_max = payload_bytes_max
+        self._ack_all_fsync = ack_all_fsync
+
+    def take(self, client: DoorClient, arrived: Arrived, targets: Iterable[Target]) -> None:
+        """Whoever calls has asked `publisher.room`. Nothing is raised: what is not stored is counted."""
+        self.messages += 1
+        said = decode_publish(arrived.payload)
+        if said is None:
+            message = NewMessage(arrived.payload, subject=arrived.subject, reply_subject=arrived.reply)
+            expected_offset = _PLAIN_EXPECTED_OFFSET
+        else:
+            message = said.message(arrived.subject, arrived.reply)
+            expected_offset = said.expected_offset
+            if not said.ack_inbox or not is_inbox(said.ack_inbox) or len(said.correlation_id) > CORRELATION_BYTES_MAX:
+                said = None  # whom nobody can tell
+        fsync = self._ack_all_fsync and said is not None and said.ack_policy == ALL
+        streams = self.view.streams()
+        for target in targets:
+            stream = streams.get(target.stream)
+            if stream is None or not self._is_open(stream, target.partition, arrived, said):
+                continue
+            self.publisher.submit(
+                client,
+                stream,
+                target.partition,
+                message,
+                expected_offset=expected_offset,
+                fsync=fsync,
+                done=partial(self._hear, stream, arrived, said),
+            )
+
+    def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived, said: Published | None) -> bool:
+        """Whether the partition takes the message; else it is lost, as with Liftbridge."""
+        if len(arrived.payload) > self._payload_bytes_max:
+            self._refuse(stream, arrived, said, AckError.TOO_LARGE)
+            self.losses.count(Loss.TOO_LARGE, arrived.subject)
+            return False
+        if stream.name in RESERVED_STREAMS:
+            self.losses.count(Loss.REFUSED, arrived.subject)
+            return False
+        if partition in stream.paused or partition in stream.readonly:
+            loss = Loss.PAUSED if partition in stream.paused else Loss.READONLY
+            self.losses.count(loss, arrived.subject)
+            return False
+        return True
+
+    def _hear(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
+        if outcome.status is not Status.OK:
+            self._lose(stream, arrived, said, outcome)
+            return
+        if arrived.stored is not None:
+            stored, arrived.stored = arrived.stored, None
+            stored()
+        if said is not None and is_acked(stream, said.ack_policy):
+            ack = _ack(stream, arrived.subject, said, outcome.timestamp_ns)
+            ack.offset = outcome.offset
+            ack.commitTimestamp = time.time_ns()
+            arrived.send(said.ack_inbox, encode_ack(ack))
+
+    def _lose(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
+        """Whoever may not publish does not hear which streams there are; a read-only partition says nothing, as with
+        Liftbridge."""
+        status = outcome.status
+        if status in _NO_RIGHT or status is Status.CANNOT_APPEND_MESSAGE:
+            loss = Loss.REFUSED if status in _NO_RIGHT else Loss.READONLY
+            self.losses.count(loss, arrived.subject)
+            return
+        if outcome.error is not AckError.UNKNOWN:
+            loss = Loss.TOO_LARGE if outcome.error is AckError.TOO_LARGE else Loss.OFFSET
+        elif status is Status.TASK_TIMEOUT:
+            loss = Loss.UNKNOWN
+        else:
+            loss = Loss.NO_WORKER if status in _NO_CLIENT else Loss.FAILED
+        self.losses.count(loss, arrived.subject)
+        self._refuse(stream, arrived, said, outcome.error)
+
+    def _refuse(self, stream: StreamInfo, arrived: Arrived, said: Published | None, error: AckError) -> None:
+        """A negative ack, whatever the policy is."""
+        if said is not None:
+            now_ns = time.time_ns()
+            ack = _ack(stream, arrived.subject, said, now_ns)
+            ack.ackError = int(error)
+            if error is not AckError.TOO_LARGE:
+                ack.commitTimestamp = now_ns
+            arrived.send(said.ack_inbox, encode_ack(ack))
+
+
+def is_inbox(subject: str) -> bool:
+    """Whether something can be sent there."""
+    return len(subject) <= SUBJECT_BYTES_MAX and is_subject(subject) and not is_pattern(subject)
+
+
+def is_acked(stream: StreamInfo, policy: int) -> bool:
+    """Whether a stored message gets an ack. One server never is as many replicas as `minIsr` may want."""
+    return policy == LEADER or (policy == ALL and stream.settings.get("minIsr", 1) <= 1)
+
+
+def _ack(stream: StreamInfo, subject: str, said: Published, reception_ns: int) -> Any:
+    return _Ack(
+        stream=stream.name,
+        partitionSubject=stream.subject,
+        msgSubject=subject,
+        ackInbox=said.ack_inbox,
+        correlationId=said.correlation_id,
+        ackPolicy=said.ack_policy,
+        receptionTimestamp=reception_ns,
+    )

@@ -1,0 +1,266 @@
+"""Who hears what is published, of those who have subscribed at this server (docs/protocol/nats.md#rights).
+
+A message on a subject of streams is heard by users who may poll one of those that have stored it. Every other subject,
+inboxes among them, belongs to the user who publishes there: only subscriptions of the same user hear it. So nobody can
+listen to what belongs to others, or speak in their place, whatever subject he names."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.losses import Loss, Losses
+from shardd.doors.liftbridge.subject_trie import SubjectTrie
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge.requests import StreamInfo
+from shardd.protocol.nats import NatsError
+from shardd.protocol.primitives import ConsumerKind
+
+SUBSCRIPTIONS_PER_CONNECTION_MAX: Final = 256
+SUBSCRIPTIONS_PER_USER_MAX: Final = 1_024
+SUBSCRIPTIONS_MAX: Final = 16_384
+MAY_S: Final = 1.0  # how long it holds that a user may poll
+MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobody a question for each message
+RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
+HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
+HELD_BYTES_MAX: Final = 1 << 20
+_REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
+_REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
+_POLL: Final = "poll_messages"
+_OFFSET: Final = 1  # a poll from an offset on
+
+
+class Listener(Protocol):
+    """A connection of a subscriber. `is_open`: it hears still."""
+
+    client: DoorClient
+    user_id: int
+    echo: bool
+    is_open: bool
+
+    def hear(self, subscription: Subscription, subject: str, reply: str, payload: bytes) -> None:
+        """One message."""
+
+
+class Subscription:
+    """`heard`: messages; `left`: so many more until it ends, -1: it does not. `number`: of this server."""
+
+    __slots__ = ("heard", "left", "listener", "number", "queue", "sid", "subject")
+
+    def __init__(self, listener: Listener, sid: str, subject: str, queue: str) -> None:
+        self.listener = listener
+        self.sid = sid
+        self.subject = subject
+        self.queue = queue
+        self.heard = 0
+        self.left = -1
+        self.number = 0
+
+
+class Message(NamedTuple):
+    """`sender`: the connection that it came from, or None."""
+
+    subject: str
+    reply: str
+    payload: bytes
+    sender: Listener | None
+
+
+class _User:
+    """All subscriptions of one user."""
+
+    def __init__(self) -> None:
+        self.subscriptions: SubjectTrie[int, Subscription] = SubjectTrie()  # by number
+        self.listeners: dict[Listener, int] = {}  # and how many each has
+        self.count = 0
+        self.found: dict[str, list[Subscription]] = {}
+        self.rights: dict[tuple[int, int, int], tuple[bool, float]] = {}
+        self.held: deque[tuple[Message, Sequence[StreamInfo]]] = deque()
+        self.held_bytes = 0
+        self.asking: asyncio.Task[None] | None = None
+
+    def matching(self, subject: str) -> list[Subscription]:
+        found = self.found.get(subject)
+        if found is None:
+            found = [each for at in self.subscriptions.match(subject) for each in at.values()]
+            if len(self.found) >= _REMEMBERED_SUBJECTS_MAX:
+                self.found.clear()
+            if len(found) <= _REMEMBERED_MATCHES_MAX:
+                self.found[subject] = found
+        return found
+
+    def has_match(self, subject: str) -> bool:
+        found = self.found.get(subject)
+        return next(self.subscriptions.match(subject), None) is not None if found is None else bool(found)
+
+    def may_hear(self, streams: Sequence[StreamInfo], now_s: float) -> bool | None:
+        """None: it has to be asked."""
+        known: bool | None = False
+        for stream in streams:
+            may, until_s = self.rights.get(_key(stream), (False, 0.0))
+            if until_s < now_s:
+                known = None
+            elif may:
+                return True
+        return known
+
+
+class Audience:
+    """Loop thread only. `choice`: who takes one of a queue group."""
+
+    def __init__(self, losses: Losses, choice: random.Random | None = None) -> None:
+        self._losses = losses
+        self._choice = choice or random.Random()
+        self._users: dict[int, _User] = {}
+        self._count = 0
+        self._number = 0
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, subscription: Subscription) -> None:
+        """NatsError: there are too many."""
+        listener = subscription.listener
+        user = self._users.get(listener.user_id) or _User()
+        if (
+            self._count >= SUBSCRIPTIONS_MAX
+            or user.count >= SUBSCRIPTIONS_PER_USER_MAX
+            or user.listeners.get(listener, 0) >= SUBSCRIPTIONS_PER_CONNECTION_MAX
+        ):
+            raise NatsError("Maximum Subscriptions Exceeded")
+        self._users[listener.user_id] = user
+        self._number += 1
+        subscription.number = self._number
+        user.subscriptions.add(subscription.subject, subscription.number, subscription)
+        user.found.clear()
+        user.listeners[listener] = user.listeners.get(listener, 0) + 1
+        user.count += 1
+        self._count += 1
+
+    def remove(self, subscription: Subscription) -> None:
+        """One that was added."""
+        listener = subscription.listener
+        user = self._users[listener.user_id]
+        user.subscriptions.remove(subscription.subject, subscription.number)
+        user.found.clear()
+        user.listeners[listener] -= 1
+        if not user.listeners[listener]:
+            del user.listeners[listener]
+        user.count -= 1
+        self._count -= 1
+        if not user.count:
+            del self._users[listener.user_id]
+            user.held.clear()
+            if user.asking is not None:
+                user.asking.cancel()
+
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._users)
+
+    def is_wanted(self, subject: str, streams: Sequence[StreamInfo]) -> bool:
+        """Whether somebody has subscribed to it who may hear these streams, as far as that is known."""
+        now_s = self._loop.time()
+        return any(
+            user.may_hear(streams, now_s) is not False and user.has_match(subject) for user in self._users.values()
+        )
+
+    def tell_user(self, user_id: int, message: Message) -> None:
+        """What is on no subject of a stream."""
+        user = self._users.get(user_id)
+        if user is not None:
+            self._deliver(user, message)
+
+    def tell_all(self, message: Message, streams: Sequence[StreamInfo]) -> None:
+        """What these streams get."""
+        now_s = self._loop.time()
+        for user in [*self._users.values()]:
+            may = user.may_hear(streams, now_s)
+            if may is False or not user.has_match(message.subject):
+                continue
+            if may and not user.held:
+                self._deliver(user, message)
+            else:
+                self._hold(user, message, streams)
+
+    def _deliver(self, user: _User, message: Message) -> None:
+        groups: dict[str, list[Subscription]] = {}
+        for subscription in [*user.matching(message.subject)]:
+            if subscription.queue:
+                groups.setdefault(subscription.queue, []).append(subscription)
+            else:
+                self._give(subscription, message)
+        for members in groups.values():
+            self._give(self._choice.choice(members), message)
+
+    def _give(self, subscription: Subscription, message: Message) -> None:
+        listener = subscription.listener
+        if listener.is_open and (listener.echo or listener is not message.sender):
+            listener.hear(subscription, message.subject, message.reply, message.payload)
+
+    # ---- rights ----
+
+    def _hold(self, user: _User, message: Message, streams: Sequence[StreamInfo]) -> None:
+        """Until it is known whether the user may hear it; what comes behind it waits, too."""
+        size = len(message.payload)
+        if len(user.held) >= HELD_MESSAGES_MAX or (user.held and user.held_bytes + size > HELD_BYTES_MAX):
+            self._losses.count(Loss.SLOW, message.subject)
+            return
+        user.held.append((message, streams))
+        user.held_bytes += size
+        if user.asking is None:
+            user.asking = asyncio.create_task(self._clear(user))
+
+    async def _clear(self, user: _User) -> None:
+        try:
+            while user.held:
+                message, streams = user.held[0]
+                may = user.may_hear(streams, self._loop.time()) or await self._ask(user, streams)
+                user.held.popleft()
+                user.held_bytes -= len(message.payload)
+                if may:
+                    self._deliver(user, message)
+                await asyncio.sleep(0)
+        finally:
+            user.asking = None
+
+    async def _ask(self, user: _User, streams: Sequence[StreamInfo]) -> bool:
+        """Whether the user may poll one of them: a poll of nothing, for which the same right is needed."""
+        for stream in streams:
+            if user.may_hear((stream,), self._loop.time()) is False:
+                continue
+            listener = next((each for each in user.listeners if each.is_open), None)
+            if listener is None:
+                return False
+            may = await _may_poll(listener.client, stream)
+            if len(user.rights) >= RIGHTS_MAX:
+                user.rights.clear()
+            user.rights[_key(stream)] = (may, self._loop.time() + (MAY_S if may else MAY_NOT_S))
+            if may:
+                return True
+        return False
+
+
+def _key(stream: StreamInfo) -> tuple[int, int, int]:
+    return stream.stream_id, stream.topic_id, stream.incarnation
+
+
+async def _may_poll(client: DoorClient, stream: StreamInfo) -> bool:
+    request = {
+        "consumer": {"kind": int(ConsumerKind.CONSUMER), "identifier": 1},
+        "stream": stream.stream_id,
+        "topic": stream.topic_id,
+        "partition": 0,
+        "strategy": _OFFSET,
+        "value": 0,
+        "count": 0,
+        "auto_commit": False,
+    }
+    try:
+        await client.command(_POLL, request)
+    except (ShardError, WorkerLostError):
+        return False
+    return True

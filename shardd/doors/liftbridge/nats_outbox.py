@@ -1,0 +1,70 @@
+"""What is on its way to a NATS client: written once in a turn of the loop, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from shardd.doors.liftbridge.nats_pool import Pool
+
+UNSENT_BYTES_MAX: Final = 1 << 20  # of one connection: what another message may come behind
+UNSENT_ALWAYS_BYTES: Final = 64 << 10  # what a connection may have, however much others have
+
+
+class Outbox:
+    """Loop thread only. `pool`: of all connections; `user_id`: whose share of it this is."""
+
+    def __init__(self, transport: asyncio.Transport, pool: Pool, user_id: int) -> None:
+        self.user_id = user_id
+        self._transport = transport
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._charged = 0
+        self._is_open = True
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+
+    def put(self, data: bytes) -> bool:
+        """False: the client takes too little."""
+        before, size = self._charged, len(data)
+        if before > UNSENT_BYTES_MAX:
+            return False
+        if before + size > UNSENT_ALWAYS_BYTES and self._pool.is_full(self.user_id, size):
+            return False
+        if not self._parts:
+            self._loop.call_soon(self.flush)
+        self._parts.append(data)
+        self._parts_bytes += size
+        self.charge()
+        return True
+
+    def flush(self) -> None:
+        if self._parts and self._is_open:
+            parts, self._parts, self._parts_bytes = self._parts, [], 0
+            self._transport.write(b"".join(parts))
+            self.charge()
+
+    def charge(self) -> None:
+        """Looks how much of it is not sent yet."""
+        size = self._parts_bytes + self._transport.get_write_buffer_size() if self._is_open else 0
+        self._pool.change(self.user_id, size - self._charged)
+        self._charged = size
+
+    def move_to(self, user_id: int) -> None:
+        """It is somebody else's from now on."""
+        self._pool.change(self.user_id, -self._charged)
+        self.user_id, self._charged = user_id, 0
+        self.charge()
+
+    def close(self, last: bytes = b"") -> None:
+        """Sends what the system takes at once, and `last`; the rest is thrown away."""
+        if not self._is_open:
+            return
+        self._parts.append(last)
+        self.flush()
+        self._is_open = False
+        self.charge()
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()

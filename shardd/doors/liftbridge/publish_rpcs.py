@@ -1,0 +1,308 @@
+"""Publish, PublishAsync and PublishToSubject: checks in Liftbridge's order, with its texts. A message is stored before
+its publisher hears of it, whatever it asked for: also one without a deadline, who waits for no ack, hears of errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import grpc
+from grpc import StatusCode
+
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.acks import TOO_LARGE_TEXT, ack_of, async_error, async_response, new_inbox, refusal
+from shardd.doors.liftbridge.calls import Call, decoded
+from shardd.doors.liftbridge.ingest import NONE, is_acked
+from shardd.doors.liftbridge.publishing import AckError, Outcome
+from shardd.doors.liftbridge.registry import Registry
+from shardd.doors.liftbridge.router import partition_subject
+from shardd.doors.liftbridge.spread import Spread, message_of
+from shardd.doors.liftbridge.status import (
+    NO_LOGIN,
+    READ_ONLY_TEXT,
+    RpcError,
+    failed_precondition,
+    invalid,
+    not_found,
+    rpc_error,
+)
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, is_subject
+from shardd.protocol.liftbridge.requests import ResumeStream, StreamInfo
+
+UNANSWERED_MAX: Final = 8_192  # messages of a session that are not stored, or whose answers are not taken
+UNANSWERED_BYTES_MAX: Final = 4 << 20
+_ANSWER_BYTES: Final = 256  # what an answer costs while it waits
+_CONCURRENCY: Final = "optimisticConcurrencyControl"
+_TO_NATS: Final = "failed to publish to NATS: nats: invalid subject"
+_EMPTY: Final = b""  # a response without an ack
+
+
+class PublishRpcs:
+    """Loop thread only."""
+
+    def __init__(self, registry: Registry, spread: Spread, namespace: str, message_bytes_max: int) -> None:
+        self._registry = registry
+        self.spread = spread
+        self._namespace = namespace
+        self._message_bytes_max = message_bytes_max
+
+    async def publish(self, call: Call, request: Any) -> bytes:
+        if not request.stream:
+            raise invalid("no stream provided")
+        stream = await self.accepted(call, request)
+        waits = call.seconds_left is not None and request.ackPolicy != NONE
+        inbox = request.ackInbox or new_inbox(self._namespace)
+        if waits and not is_subject(inbox):
+            raise RpcError(StatusCode.UNKNOWN, "failed to subscribe to ack inbox: nats: invalid subject")
+        client = await self._room(call)
+        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        subject = partition_subject(stream.subject, request.partition)
+        done = partial(_settle, stored)
+        told = self.spread.send(client, stream, request.partition, subject, request, done, request.ackInbox)
+        outcome = await stored
+        ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
+        if outcome.status is Status.OK:
+            self.spread.announce(client, subject, request, told)
+        if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
+            self.spread.send_ack(client, request.ackInbox, ack)
+        if outcome.status is not Status.OK:
+            await call.drop_login_if(outcome.status in NO_LOGIN, client)
+            raise refusal(outcome, call.method, stream.name, request.partition)
+        if not waits:
+            return _EMPTY
+        _require_ack(stream, request)
+        return bytes(api.message_class("PublishResponse")(ack=ack).SerializeToString())
+
+    async def publish_async(self, call: Call, _request: object) -> AsyncIterator[Sequence[bytes]]:
+        async for responses in _Session(self, call, new_inbox(self._namespace)).responses():
+            yield responses
+
+    async def publish_to_subject(self, call: Call, request: Any) -> bytes:
+        subject = request.subject
+        if not is_subject(subject):
+            raise RpcError(StatusCode.UNKNOWN, _TO_NATS)
+        self._require_size(request)
+        waits = call.seconds_left is not None and request.ackPolicy != NONE
+        client = await self._room(call)
+        message, first = message_of(request, subject), _First()
+        told = []
+        for target in self._registry.router.matches(subject):
+            stream = self.spread.send_to(client, target, message, request, partial(first.heard, target))
+            told += [] if stream is None else [stream]
+        first.waits = len(told)
+        if not told:
+            self.spread.announce(client, subject, request, ())
+            if waits:
+                raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"nobody listens to {subject}")
+            return _EMPTY
+        target, outcome = await first.found
+        if outcome.status is not Status.OK and outcome.error in (AckError.OK, AckError.UNKNOWN):
+            raise refusal(outcome, call.method, subject, target.partition)
+        self.spread.announce(client, subject, request, told)
+        stream = next(each for each in told if each.name == target.stream)
+        inbox = request.ackInbox or new_inbox(self._namespace)
+        ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
+        if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
+            self.spread.send_ack(client, request.ackInbox, ack)
+        if not waits:
+            return _EMPTY
+        if outcome.status is Status.OK:
+            _require_ack(stream, request)
+        return bytes(api.message_class("PublishToSubjectResponse")(ack=ack).SerializeToString())
+
+    async def accepted(self, call: Call, request: Any) -> StreamInfo:
+        """The stream of a PublishRequest that may be sent. RpcError."""
+        stream = await self._registry.find(request.stream)
+        if stream is None:
+            raise not_found(f"no such stream: {request.stream}")
+        partition = request.partition
+        if not 0 <= partition < stream.partitions:
+            raise not_found(f"no such partition: {partition}")
+        if request.stream in RESERVED_STREAMS:
+            raise RpcError(StatusCode.PERMISSION_DENIED, f"{request.stream} is written by the server only")
+        if partition in stream.readonly:
+            raise failed_precondition(READ_ONLY_TEXT.format(partition))
+        if request.ackPolicy == NONE and stream.settings.get(_CONCURRENCY):
+            raise invalid("stream with concurrency control must have AckPolicy set")
+        self._require_size(request)
+        if partition in stream.paused:
+            await self._resume(call, stream, partition)
+        return stream
+
+    async def _resume(self, call: Call, stream: StreamInfo, partition: int) -> None:
+        try:
+            await call.ask("liftbridge_resume_stream", ResumeStream(stream.name, partition))
+            await self._registry.refresh()
+        except (ShardError, WorkerLostError) as error:
+            raise rpc_error(error, call.method, stream.name) from None
+
+    def _require_size(self, request: Any) -> None:
+        size = len(request.value) + len(request.key)
+        for name, value in request.headers.items():
+            size += len(name) + len(value)
+        if size > self._message_bytes_max:
+            raise invalid(TOO_LARGE_TEXT)
+
+    async def _room(self, call: Call) -> DoorClient:
+        """Nothing may be awaited between this and what is submitted."""
+        client = await call.client()
+        await self.spread.publisher.room(client)
+        return client
+
+
+class _First:
+    """What becomes of a message that several may store: the first that has, or nobody has."""
+
+    def __init__(self) -> None:
+        self.found: asyncio.Future[tuple[Any, Outcome]] = asyncio.get_running_loop().create_future()
+        self.waits = 0
+        self._failed = 0
+
+    def heard(self, target: Any, outcome: Outcome) -> None:
+        self._failed += outcome.status is not Status.OK
+        if not self.found.done() and (outcome.status is Status.OK or self._failed == self.waits):
+            self.found.set_result((target, outcome))
+
+
+class _Sent:
+    """A message that is on its way. `told`: all streams that get it."""
+
+    __slots__ = ("client", "request", "size", "stream", "subject", "told")
+
+    def __init__(self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, size: int) -> None:
+        self.client = client
+        self.stream = stream
+        self.subject = subject
+        self.request = request
+        self.size = size
+        self.told: Sequence[StreamInfo] = ()
+
+
+class _Session:
+    """One PublishAsync: requests are read while answers are written. An answer comes when its message is stored, so
+    those of a partition are in order; errors that are found here overtake them."""
+
+    def __init__(self, rpcs: PublishRpcs, call: Call, inbox: str) -> None:
+        self._rpcs = rpcs
+        self._call = call
+        self._inbox = inbox
+        self._ready: list[bytes] = []
+        self._unsent = 0  # that the client has not taken
+        self._waiting = 0  # messages that are not stored yet
+        self._waiting_bytes = 0
+        self._wake: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._ended = False  # nothing more comes
+        self._failed: Exception | None = None
+
+    async def responses(self) -> AsyncIterator[Sequence[bytes]]:
+        """In the order in which messages are stored. When the client has closed its side, all of them, then the end."""
+        reader = asyncio.create_task(self._read(), name="publish-async")
+        try:
+            while True:
+                while self._ready:
+                    ready, self._ready = self._ready, []
+                    self._unsent = len(ready)
+                    yield ready
+                    self._unsent = 0
+                    self._make_room()
+                if self._failed is not None:
+                    raise self._failed
+                if self._ended and not self._waiting:
+                    return
+                self._wake = asyncio.get_running_loop().create_future()
+                try:
+                    await self._wake
+                finally:
+                    self._wake = None
+        finally:
+            reader.cancel()
+
+    async def _read(self) -> None:
+        kind, context = api.message_class("PublishRequest"), self._call.context
+        try:
+            while (data := await context.read()) is not grpc.aio.EOF:
+                await self._take(decoded(kind, data), len(data))
+                while self._is_full():
+                    await self._until_room()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._failed = error
+        self._ended = True
+        self._notify()
+
+    async def _take(self, request: Any, size: int) -> None:
+        try:
+            stream = await self._rpcs.accepted(self._call, request)
+            client = await self._rpcs._room(self._call)
+        except RpcError as error:
+            if error.code is StatusCode.UNAUTHENTICATED:
+                raise
+            self._answer(async_error(error, request.correlationId))
+            return
+        subject = partition_subject(stream.subject, request.partition)
+        self._waiting += 1
+        self._waiting_bytes += size
+        sent = _Sent(client, stream, subject, request, size)
+        sent.told = self._rpcs.spread.send(
+            client, stream, request.partition, subject, request, partial(self._stored, sent)
+        )
+
+    def _stored(self, sent: _Sent, outcome: Outcome) -> None:
+        stream, request = sent.stream, sent.request
+        self._waiting -= 1
+        self._waiting_bytes -= sent.size
+        if outcome.status is Status.OK:
+            self._rpcs.spread.announce(sent.client, sent.subject, request, sent.told)
+        if outcome.status is not Status.OK:
+            error = refusal(outcome, self._call.method, stream.name, request.partition)
+            if error.code is StatusCode.UNAUTHENTICATED:
+                self._failed = error
+            else:
+                self._ready.append(async_error(error, request.correlationId))
+        elif is_acked(stream, request.ackPolicy):
+            ack = ack_of(outcome, stream.name, stream.subject, sent.subject, request, self._inbox)
+            self._ready.append(async_response(ack))
+        else:
+            self._make_room()
+        self._notify()
+
+    def _answer(self, response: bytes) -> None:
+        self._ready.append(response)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _is_full(self) -> bool:
+        count = self._waiting + len(self._ready) + self._unsent
+        return count >= UNANSWERED_MAX or self._waiting_bytes + count * _ANSWER_BYTES >= UNANSWERED_BYTES_MAX
+
+    async def _until_room(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            await self._room
+        finally:
+            self._room = None
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done() and not self._is_full():
+            self._room.set_result(None)
+
+
+def _require_ack(stream: StreamInfo, request: Any) -> None:
+    """What is stored, and never acked: whoever waits for it hears at once that it will not come."""
+    if not is_acked(stream, request.ackPolicy):
+        raise RpcError(StatusCode.DEADLINE_EXCEEDED, "no ack comes for this policy; the message is stored")
+
+
+def _settle(stored: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not stored.done():
+        stored.set_result(outcome)

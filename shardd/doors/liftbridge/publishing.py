@@ -1,0 +1,388 @@
+"""Messages on their way into partitions: what a client publishes to a partition is stored in the order in which it was
+submitted. What is submitted in one turn of the loop, or while a batch is under way, becomes one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from shardd.client.codec import encode_batch, records_of
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.router import partition_subject
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
+from shardd.protocol.record_layout import RECORD_HEAD
+
+BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
+PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients
+PENDING_MESSAGES_MAX: Final = 131_072
+UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
+CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
+MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
+TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of
+COMMAND: Final = "liftbridge_publish"
+CONCURRENCY_CONTROL: Final = "optimisticConcurrencyControl"
+_BATCH_HEAD_BYTES: Final = 8  # of `encode_batch`: what a worker is told beside the batch
+_NO_ID: Final = bytes(16)
+_NS_PER_US: Final = 1_000
+_TOO_LARGE: Final = frozenset({Status.TOO_BIG_MESSAGE_PAYLOAD, Status.TOO_BIG_USER_HEADERS})
+_log = logging.getLogger(__name__)
+
+
+class AckError(IntEnum):
+    """`proto.Ack.Error`."""
+
+    OK = 0
+    UNKNOWN = 1
+    INCORRECT_OFFSET = 2
+    TOO_LARGE = 3
+    ENCRYPTION = 4
+
+
+class Outcome(NamedTuple):
+    """What became of a message. `status` OK: it is stored at `offset`, with the time of the log. 12001: the worker was
+    lost or gave no answer, and nobody knows; every other status: it is not stored. `reason`: a sentence, or ""."""
+
+    status: Status
+    offset: int = 0
+    timestamp_ns: int = 0
+    error: AckError = AckError.OK
+    reason: str = ""
+
+
+Done = Callable[[Outcome], None]
+_NOTHING: Final = Outcome(Status.OK)
+
+
+class _Pending(NamedTuple):
+    message: NewMessage
+    size: int
+    expected_offset: int
+    fsync: bool
+    done: Done | None
+
+
+class _Queue:
+    """What one client publishes to one partition, as the stream is now; it is there until nothing is left of it."""
+
+    __slots__ = ("client", "key", "partition", "stream", "subject", "waiting")
+
+    def __init__(self, client: DoorClient, stream: StreamInfo, partition: int, key: _Key) -> None:
+        self.client = client
+        self.key = key
+        self.stream = stream
+        self.partition = partition
+        self.subject = partition_subject(stream.subject, partition)
+        self.waiting: deque[_Pending] = deque()
+
+
+_Key = tuple[DoorClient, int, int, int, int]
+
+
+class _Batch(NamedTuple):
+    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one."""
+
+    client: DoorClient
+    messages: list[_Pending]
+    base: Outcome
+
+
+class _Share:
+    """What is not answered yet, of a client or of all."""
+
+    __slots__ = ("messages", "settled", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.messages = 0
+        self.settled = asyncio.Event()
+
+
+class Publisher:
+    """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload.
+    `arrived` is told of what is stored: stream, partition, where it ends now, the time of its newest message."""
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
+        self._message_bytes_max = message_bytes_max
+        self._queues: dict[_Key, _Queue] = {}
+        self._ready: OrderedDict[DoorClient, deque[_Queue]] = OrderedDict()  # nothing of these queues is under way
+        self._under_way_bytes = 0
+        self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
+        self._is_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all = _Share()
+        self._shares: dict[DoorClient, _Share] = {}
+        self._waiting: OrderedDict[DoorClient, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @property
+    def pending_messages(self) -> int:
+        return self._all.messages
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._all.size
+
+    def has_room(self, client: DoorClient) -> bool:
+        """Whether `room` returns at once."""
+        return not self._waiting and self._has_room(client)
+
+    async def room(self, client: DoorClient) -> None:
+        """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
+        in between. Clients come in turn, and nobody comes before those who wait."""
+        if self.has_room(client):
+            return
+        waited = False
+        while not waited or not self._has_room(client):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            turns = self._waiting.setdefault(client, deque())
+            if waited:
+                turns.appendleft(turn)
+            else:
+                turns.append(turn)
+                self._let_in()
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._forget(client, turn)
+                raise
+            waited = True
+        self._let_in()  # the next one sees what this one submits: it runs in a later step
+
+    def submit(
+        self,
+        client: DoorClient,
+        stream: StreamInfo,
+        partition: int,
+        message: NewMessage,
+        *,
+        expected_offset: int = NO_EXPECTED_OFFSET,
+        fsync: bool = False,
+        done: Done | None = None,
+    ) -> None:
+        """`done` hears what became of it, in another turn of the loop. Without concurrency control of the stream the
+        expected offset does not count. `fsync`: what is in one batch waits for the device together."""
+        if not stream.settings.get(CONCURRENCY_CONTROL):
+            expected_offset = NO_EXPECTED_OFFSET
+        size = len(message.value) + len(message.key) + MESSAGE_OVERHEAD_BYTES
+        if message.headers:
+            size += sum(len(name) + len(value) for name, value in message.headers.items())
+        key = (client, stream.stream_id, stream.topic_id, stream.incarnation, partition)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(client, stream, partition, key)
+            self._make_ready(queue)
+        queue.waiting.append(_Pending(message, size, expected_offset, fsync, done))
+        share = self._shares.get(client)
+        if share is None:
+            share = self._shares[client] = _Share()
+        for each in (share, self._all):
+            each.size += size
+            each.messages += 1
+
+    async def settled(self, client: DoorClient) -> None:
+        """Until everything that the client has submitted is answered."""
+        share = self._shares.get(client)
+        if share is not None:
+            await share.settled.wait()
+
+    async def drained(self) -> None:
+        """Until everything that has been submitted is answered."""
+        while self._shares:
+            await next(iter(self._shares.values())).settled.wait()
+
+    # ---- a turn of the loop: so many messages, whatever has come ----
+
+    def _make_ready(self, queue: _Queue) -> None:
+        self._ready.setdefault(queue.client, deque()).append(queue)
+        self._be_due()
+
+    def _be_due(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_due = False
+        left = TURN_MESSAGES_MAX
+        while self._answered and left > 0:
+            left -= len(self._answered[0].messages)
+            self._tell(self._answered.popleft())
+        left = TURN_MESSAGES_MAX
+        while self._ready and left > 0 and self._under_way_bytes < UNDER_WAY_BYTES_MAX:
+            queue = self._next_queue()
+            batch = _next_batch(queue.waiting)
+            left -= len(batch)
+            size = sum(pending.size for pending in batch)
+            self._under_way_bytes += size
+            task = asyncio.create_task(self._send(queue, batch, size), name="publish")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._answered or (self._ready and self._under_way_bytes < UNDER_WAY_BYTES_MAX):
+            self._be_due()
+
+    def _next_queue(self) -> _Queue:
+        """Clients take turns."""
+        client, queues = next(iter(self._ready.items()))
+        queue = queues.popleft()
+        if queues:
+            self._ready.move_to_end(client)
+        else:
+            del self._ready[client]
+        return queue
+
+    async def _send(self, queue: _Queue, batch: list[_Pending], size: int) -> None:
+        base = _NOTHING
+        try:
+            records, batch, base = self._encoded(queue, batch)
+            if records:
+                base = await _stored(queue, batch, records)
+                count = len(batch)
+                self.arrived(
+                    queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
+                )
+        except WorkerLostError:
+            base = _refused(Status.TASK_TIMEOUT, "the worker was lost")
+        except ShardError as error:
+            base = _refused(error.status, str(error))
+        except Exception as error:  # of this program: whoever waits hears of it all the same
+            _log.exception("a batch for %s", queue.stream.name)
+            base = _refused(Status.ERROR, str(error))
+        self._under_way_bytes -= size
+        self._answered.append(_Batch(queue.client, batch, base))
+        if queue.waiting:
+            self._make_ready(queue)
+        else:
+            del self._queues[queue.key]
+            self._be_due()
+
+    def _encoded(self, queue: _Queue, batch: list[_Pending]) -> tuple[list[bytes], list[_Pending], Outcome]:
+        """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
+        turn, so that answers have the order of the messages."""
+        bytes_max = self._message_bytes_max
+        if all(_is_plain(each.message, queue.subject, bytes_max) for each in batch):
+            return records_of([each.message.value for each in batch]), batch, _NOTHING
+        records: list[bytes] = []
+        pack = RECORD_HEAD.pack
+        for at, pending in enumerate(batch):
+            try:
+                payload, headers = stored(pending.message, queue.subject, bytes_max)
+            except UnstorableError as error:
+                taken = max(at, 1)
+                queue.waiting.extendleft(reversed(batch[taken:]))
+                return records, batch[:taken], _refused(Status.TOO_BIG_MESSAGE_PAYLOAD, str(error))
+            records.append(pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers)
+        return records, batch, _NOTHING
+
+    def _tell(self, batch: _Batch) -> None:
+        client, messages, base = batch
+        self._give_back(client, messages)
+        for i, pending in enumerate(messages):
+            if pending.done is None:
+                continue
+            outcome = base
+            if base.status is Status.OK and i:
+                outcome = Outcome(Status.OK, base.offset + i, base.timestamp_ns + i * _NS_PER_US)
+            try:
+                pending.done(outcome)
+            except Exception:
+                _log.exception("what hears of a message")
+
+    # ---- room ----
+
+    def _give_back(self, client: DoorClient, messages: list[_Pending]) -> None:
+        share, size = self._shares[client], sum(pending.size for pending in messages)
+        for each in (share, self._all):
+            each.size -= size
+            each.messages -= len(messages)
+        if not share.messages:
+            del self._shares[client]
+            share.settled.set()
+        self._let_in()
+
+    def _has_room(self, client: DoorClient) -> bool:
+        if self._all.size >= PENDING_BYTES_MAX or self._all.messages >= PENDING_MESSAGES_MAX:
+            return False
+        share = self._shares.get(client)
+        return share is None or (
+            share.size < PENDING_BYTES_MAX // CLIENT_SHARE and share.messages < PENDING_MESSAGES_MAX // CLIENT_SHARE
+        )
+
+    def _let_in(self) -> None:
+        """One of those who wait: it lets the next one in."""
+        for client, turns in self._waiting.items():  # those that have their share are few: it is a part of all there is
+            if not self._has_room(client):
+                continue
+            while turns and turns[0].done():  # cancelled
+                turns.popleft()
+            if turns:
+                turns.popleft().set_result(None)
+            if turns:
+                self._waiting.move_to_end(client)
+            else:
+                del self._waiting[client]
+            return
+
+    def _forget(self, client: DoorClient, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(client)
+        if turns is not None and turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[client]
+        self._let_in()  # perhaps it was let in
+
+
+async def _stored(queue: _Queue, batch: list[_Pending], records: list[bytes]) -> Outcome:
+    """Of the first message. ShardError, WorkerLostError."""
+    stream = queue.stream
+    request = Publish(
+        stream_id=stream.stream_id,
+        topic_id=stream.topic_id,
+        incarnation=stream.incarnation,
+        partition=queue.partition,
+        count=len(records),
+        batch=memoryview(encode_batch(b"", records))[_BATCH_HEAD_BYTES:],  # type: ignore[arg-type]  # no copy
+        expected_offset=batch[0].expected_offset,
+        fsync=any(pending.fsync for pending in batch),
+    )
+    said = await queue.client.command(COMMAND, request)
+    return Outcome(Status.OK, said["base_offset"], said["timestamp_us"] * _NS_PER_US)
+
+
+def _is_plain(message: NewMessage, subject: str, bytes_max: int) -> bool:
+    """Whether its value is all there is of it."""
+    return (
+        0 < len(message.value) <= bytes_max
+        and not message.key
+        and not message.headers
+        and not message.reply_subject
+        and message.subject in ("", subject)
+    )
+
+
+def _next_batch(waiting: deque[_Pending]) -> list[_Pending]:
+    """What is stored together: a message that expects an offset goes alone."""
+    first = waiting.popleft()
+    batch, size = [first], first.size
+    if first.expected_offset != NO_EXPECTED_OFFSET:
+        return batch
+    while waiting and len(batch) < BATCH_MESSAGES_MAX:
+        following = waiting[0]
+        size += following.size
+        if size > BATCH_BYTES_MAX or following.expected_offset != NO_EXPECTED_OFFSET:
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
+def _refused(status: Status, reason: str) -> Outcome:
+    error = AckError.TOO_LARGE if status in _TOO_LARGE else AckError.UNKNOWN
+    if status is Status.UNEXPECTED_OFFSET:
+        error = AckError.INCORRECT_OFFSET
+    return Outcome(status, error=error, reason=reason)

@@ -1,0 +1,185 @@
+"""The door for Liftbridge as a whole: what it knows, what it serves, and what goes on beside calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import grpc
+import msgspec
+
+from shardd.doors.door import Door
+from shardd.doors.liftbridge.activity import Activity
+from shardd.doors.liftbridge.arrivals import Arrivals
+from shardd.doors.liftbridge.calls import Gate
+from shardd.doors.liftbridge.clients import Clients
+from shardd.doors.liftbridge.credentials import server_credentials
+from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
+from shardd.doors.liftbridge.cursors import Cursors
+from shardd.doors.liftbridge.endpoint import Service, generic_handler, server_options
+from shardd.doors.liftbridge.followers import Followers
+from shardd.doors.liftbridge.group_clocks import GroupClocks
+from shardd.doors.liftbridge.group_rpcs import GroupRpcs
+from shardd.doors.liftbridge.health import HEALTH, REFLECTION, Health, reflection_handlers
+from shardd.doors.liftbridge.idle_pauses import IdlePauses
+from shardd.doors.liftbridge.main import SECTION
+from shardd.doors.liftbridge.metadata_rpcs import Broker, MetadataRpcs
+from shardd.doors.liftbridge.nats import Nats
+from shardd.doors.liftbridge.options import LiftbridgeOptions
+from shardd.doors.liftbridge.partitions import Partitions
+from shardd.doors.liftbridge.publish_rpcs import PublishRpcs
+from shardd.doors.liftbridge.publishing import Publisher
+from shardd.doors.liftbridge.registry import Registry
+from shardd.doors.liftbridge.spread import Spread
+from shardd.doors.liftbridge.stream_rpcs import StreamRpcs
+from shardd.doors.liftbridge.subscribe_rpc import SubscribeRpc
+from shardd.doors.links import WorkerLostError
+from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.requests import Prepare, Prepared
+
+ADDRESS: Final = "liftbridge.address"
+STOP_S: Final = 1.5  # what is under way has so long; the supervisor waits for 3 s
+_RETRY_S: Final = 0.2
+_LINE_EVERY: Final = 50  # tries
+_Found = TypeVar("_Found")
+_log = logging.getLogger(__name__)
+
+
+class Parts:
+    """Made for one life of the door. Loop thread only."""
+
+    def __init__(self, door: Door, options: LiftbridgeOptions) -> None:
+        settings = options.liftbridge
+        self.door = door
+        self.options = options
+        self.clients = Clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
+        self.gate = Gate(self.clients)
+        self.registry = Registry(door)
+        self.partitions = Partitions()
+        self.followers = Followers(self.partitions)
+        self.arrivals = Arrivals(self.followers)
+        self.publisher = Publisher(settings.max_message_size_bytes)
+        self.publisher.arrived = self.arrivals.stored
+        self.spread = Spread(self.registry, self.publisher, all_fsync=settings.ack_all_fsync)
+        self.nats = Nats(door, options, self.registry, self.publisher)
+        self.spread.outlet = self.nats.outlet
+        self.cursors = Cursors(door, settings.cursors_partitions)
+        self.clocks = GroupClocks(door, settings.group_consumer_timeout_ms / 1000)
+        self.activity = Activity(door) if settings.activity else None
+        self.pauses = IdlePauses(door, self.registry, self.arrivals, self.followers, settings.streams)
+        self.health = Health(self.gate)
+        self.registry.listeners += [self.followers.wake_all, self._forget_gone]
+
+    async def load(self) -> Broker:
+        """What the workers know already. Whoever clients know this server as."""
+        prepared = await _until_done(lambda: self.door.task("prepare", Prepare()))
+        await _until_done(self.registry.refresh)
+        await _until_done(self.cursors.load)
+        await _until_done(self.clocks.load)
+        if self.activity is not None:
+            await _until_done(self.activity.load)
+        advertised = self.options.liftbridge.advertised_address or self.door.addresses[ADDRESS]
+        host, _, port = advertised.rpartition(":")
+        id_ = msgspec.convert(prepared, Prepared, strict=False).server_id
+        return Broker(id_, host.strip("[]"), int(port))
+
+    def services(self, broker: Broker) -> list[grpc.GenericRpcHandler]:
+        """Everything that clients may call."""
+        settings = self.options.liftbridge
+        streams = StreamRpcs(self.registry, self.nats.listens)
+        metadata = MetadataRpcs(self.registry, self.partitions, self.arrivals, broker)
+        publish = PublishRpcs(self.registry, self.spread, settings.namespace, settings.max_message_size_bytes)
+        cursors = CursorRpcs(self.registry, self.partitions, self.cursors)
+        timeouts = settings.group_consumer_timeout_ms, settings.group_coordinator_timeout_ms
+        groups = GroupRpcs(self.clocks, broker.id, *timeouts)
+        service = Service(
+            self.gate,
+            unary={
+                "CreateStream": streams.create,
+                "DeleteStream": streams.delete,
+                "PauseStream": streams.pause,
+                "SetStreamReadonly": streams.set_readonly,
+                "FetchMetadata": metadata.fetch,
+                "FetchPartitionMetadata": metadata.fetch_partition,
+                "Publish": publish.publish,
+                "PublishToSubject": publish.publish_to_subject,
+                "SetCursor": cursors.set,
+                "FetchCursor": cursors.fetch,
+                "JoinConsumerGroup": groups.join,
+                "LeaveConsumerGroup": groups.leave,
+                "FetchConsumerGroupAssignments": groups.assignments,
+                "ReportConsumerGroupCoordinator": groups.report,
+            },
+            streaming={
+                "Subscribe": SubscribeRpc(self.registry, self.partitions, self.followers).subscribe,
+                "PublishAsync": publish.publish_async,
+            },
+        )
+        return [
+            generic_handler(api.SERVICE, service.handlers),
+            generic_handler(HEALTH, self.health.handlers()),
+            generic_handler(REFLECTION, reflection_handlers(self.gate)),
+        ]
+
+    def notice(self, _index: int) -> None:
+        """A worker has a newer record of the metadata."""
+        self.registry.notice()
+        if self.activity is not None:
+            self.activity.notice()
+
+    def work(self) -> list[Awaitable[None]]:
+        """What goes on until the door stops."""
+        work: list[Awaitable[None]] = [
+            self.clients.sweep(),
+            self.registry.follow(),
+            self.followers.watch(),
+            self.clocks.run(),
+            self.pauses.run(),
+        ]
+        if self.activity is not None:
+            work.append(self.activity.run())
+        return [*work, *self.nats.work()]
+
+    def _forget_gone(self) -> None:
+        self.arrivals.forget({each.incarnation for each in self.registry.streams().values()})
+
+
+async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:
+    """Until it is cancelled."""
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # what strangers send is no line of the log
+    parts = Parts(door, options)
+    door.on_metadata_changed = parts.notice
+    broker = await parts.load()
+    server = grpc.aio.server(options=server_options(options))
+    server.add_generic_rpc_handlers(tuple(parts.services(broker)))
+    address = door.addresses[ADDRESS]
+    if options.liftbridge.tls.enabled:
+        server.add_secure_port(address, server_credentials(door, SECTION))
+    else:
+        server.add_insecure_port(address)
+    await server.start()
+    working = [asyncio.ensure_future(each) for each in parts.work()]
+    door.ready()
+    try:
+        await asyncio.gather(*working)
+    finally:
+        parts.health.stop()
+        for each in working:
+            each.cancel()
+        await server.stop(STOP_S)
+
+
+async def _until_done(ask: Callable[[], Awaitable[_Found]]) -> _Found:
+    """Workers may be on their way: tried until they have answered."""
+    tries = 0
+    while True:
+        try:
+            return await ask()
+        except (ShardError, WorkerLostError) as error:
+            if tries % _LINE_EVERY == 0:
+                _log.info("waits for the workers: %s", error)
+            tries += 1
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,153 @@
+"""Messages on their way to everybody who listens: the stream that they are addressed to, others on the same subject,
+and a NATS server where there is one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.acks import ack_of
+from shardd.doors.liftbridge.ingest import ALL, is_acked, is_inbox
+from shardd.doors.liftbridge.publishing import Done, Outcome, Publisher
+from shardd.doors.liftbridge.registry import Registry
+from shardd.doors.liftbridge.router import Target
+from shardd.protocol.errors import Status
+from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
+from shardd.protocol.liftbridge.envelope import encode_ack, encode_publish
+from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.requests import StreamInfo
+
+_LINE_S: Final = 10.0  # between lines about others that have not got a message
+_log = logging.getLogger(__name__)
+
+
+class Outlet(Protocol):
+    """NATS, in one of its forms."""
+
+    def announce(self, subject: str, payload: bytes, streams: Sequence[StreamInfo], user_id: int) -> None: ...
+    def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None: ...
+
+
+class Spread:
+    """Loop thread only. `outlet`: None without NATS."""
+
+    def __init__(self, registry: Registry, publisher: Publisher, *, all_fsync: bool) -> None:
+        self.publisher = publisher
+        self.outlet: Outlet | None = None
+        self._registry = registry
+        self._all_fsync = all_fsync
+        self._missed = 0
+        self._next_line_s = 0.0
+
+    def send(
+        self,
+        client: DoorClient,
+        stream: StreamInfo,
+        partition: int,
+        subject: str,
+        request: Any,
+        done: Done,
+        inbox: str = "",
+    ) -> Sequence[StreamInfo]:
+        """To a stream, for whoever waits with `done`, and to whoever else listens to the subject; they send their acks
+        to `inbox`. All these streams."""
+        message = message_of(request, subject)
+        self._submit(client, stream, partition, message, request, request.expectedOffset, done)
+        told = [stream]
+        for target in self.others(Target(stream.name, partition), stream.group, subject):
+            other = self._awake(target)
+            if other is not None:
+                along = partial(self._along, client, other, subject, request, inbox)
+                self._submit(client, other, target.partition, message, request, request.expectedOffset, along)
+                told.append(other)
+        return told
+
+    def send_to(
+        self, client: DoorClient, target: Target, message: NewMessage, request: Any, done: Done
+    ) -> StreamInfo | None:
+        """To one of those who listen; None: it takes none now. What comes by subject expects offset 0."""
+        stream = self._awake(target)
+        if stream is not None:
+            self._submit(client, stream, target.partition, message, request, 0, done)
+        return stream
+
+    def announce(self, client: DoorClient, subject: str, request: Any, streams: Sequence[StreamInfo]) -> None:
+        """What these streams have stored, over NATS."""
+        if self.outlet is not None:
+            message = api.message_class("Message")(
+                offset=getattr(request, "expectedOffset", 0),
+                key=request.key,
+                value=request.value,
+                headers=request.headers,
+                ackInbox=request.ackInbox,
+                correlationId=request.correlationId,
+                ackPolicy=request.ackPolicy,
+            )
+            self.outlet.announce(subject, encode_publish(message), streams, client.user_id)
+
+    def send_ack(self, client: DoorClient, inbox: str, ack: Any) -> None:
+        """To an inbox that a publisher has chosen, over NATS."""
+        if self.outlet is not None and inbox and is_inbox(inbox):
+            self.outlet.send_ack(inbox, encode_ack(ack), client.user_id)
+
+    def others(self, own: Target, group: str, subject: str) -> list[Target]:
+        """Who else listens. Of the queue group that the addressed stream is in, it is the one that gets the message."""
+        found = self._registry.router.matches(subject)
+        if len(found) == 1 and found[0] == own:
+            return []
+        if own in found or not group:
+            return [each for each in found if each != own]
+        streams = self._registry.streams()
+        return [each for each in found if each != own and streams[each.stream].group != group]
+
+    def _awake(self, target: Target) -> StreamInfo | None:
+        """What is paused or read-only drops what it gets by subject; the server's own streams get nothing."""
+        stream = None if target.stream in RESERVED_STREAMS else self._registry.get(target.stream)
+        if stream is None or target.partition in stream.paused or target.partition in stream.readonly:
+            return None
+        return stream
+
+    def _submit(
+        self,
+        client: DoorClient,
+        stream: StreamInfo,
+        partition: int,
+        message: NewMessage,
+        request: Any,
+        expected_offset: int,
+        done: Done,
+    ) -> None:
+        self.publisher.submit(
+            client,
+            stream,
+            partition,
+            message,
+            expected_offset=expected_offset,
+            fsync=self._all_fsync and request.ackPolicy == ALL,
+            done=done,
+        )
+
+    def _along(
+        self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, inbox: str, outcome: Outcome
+    ) -> None:
+        if inbox and (outcome.status is not Status.OK or is_acked(stream, request.ackPolicy)):
+            self.send_ack(client, inbox, ack_of(outcome, stream.name, stream.subject, subject, request, inbox))
+        if outcome.status is Status.OK:
+            return
+        self._missed += 1
+        now_s = time.monotonic()
+        if now_s >= self._next_line_s:
+            self._next_line_s = now_s + _LINE_S
+            why = outcome.status.http_code
+            _log.warning("%d messages did not get into other streams on their subject: %s", self._missed, why)
+            self._missed = 0
+
+
+def message_of(request: Any, subject: str) -> NewMessage:
+    headers = dict(request.headers) if request.headers else {}
+    return NewMessage(request.value, request.key, headers, subject)

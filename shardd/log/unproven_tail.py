@@ -1,0 +1,62 @@
+"""The end of a log as the file of producers has it (native/src/log/producers.h): of a batch that a kill has cut short
+nothing stays (unfinished_batch.py), and after a power loss nothing that lies behind what both prove.
+
+At level durable records behind the last sync that was over were never acknowledged. With them the log ends elsewhere
+than the file of producers can prove, and all producers of the partition would have to begin a new epoch
+(docs/adr/0087-cutting-to-what-is-proven.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from shardd.engine import _native
+from shardd.log import layout
+from shardd.log.recovered import Recovered
+from shardd.log.segments import Segment, position_of
+from shardd.log.tail import cut_torn
+from shardd.log.unfinished_batch import is_of_boot, unfinished_batch
+from shardd.runtime.regular_files import read_regular
+
+
+def end_by_producers(
+    directory: Path,
+    incarnation: int,
+    boot: bytes,
+    segment: Segment,
+    again: Callable[[], Segment],
+    recovered: Recovered,
+) -> Segment:
+    """The active segment, whose index fits it, up to there; what is `again` found in it then. What its checkpoint
+    covers is never cut, and no other segment. OSError."""
+    try:
+        content = read_regular(directory / layout.PRODUCERS)
+    except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
+        return segment
+    end = segment.next_offset
+    first = unfinished_batch(content, incarnation, boot, end)
+    what = "a batch that was not stored whole,"
+    if first is None:
+        first = _native.producers_proven_end(content, incarnation, boot, end, recovered.torn)
+        what = "what no sync has proven,"
+    if first == end or first < max(segment.start_offset, recovered.durable_end):
+        return segment
+    position = position_of(directory, segment, first)
+    whole = replace(segment, log_bytes=position, count=first - segment.start_offset, file_bytes=segment.log_bytes)
+    cut_torn(directory, whole, f"offset {first} begins {what}", recovered)
+    return segment if recovered.state else again()
+
+
+def forget_producers(directory: Path, incarnation: int, boot: bytes) -> None:
+    """Damage was found: after a power loss a batch may be withheld whose place is there. OSError."""
+    path = directory / layout.PRODUCERS
+    try:
+        content = read_regular(path)
+    except (FileNotFoundError, ValueError):
+        return
+    if not is_of_boot(content, incarnation, boot):
+        path.unlink()
+        layout.sync_directory(directory)

@@ -1,0 +1,136 @@
+"""1,500 connections of one address that say nothing, or half of something, and a flood of calls: others are served
+beside them, what they cost is bounded, and they end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import grpc
+import psutil
+import pytest
+
+from shardd.doors.liftbridge.calls import SUBSCRIPTIONS_OF_ADDRESS_MAX
+from shardd.protocol.liftbridge import api
+from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
+from tests.hostile import crowd
+
+COUNT: Final = 1_500
+TIMEOUT_S: Final = 5
+RESIDENT_BYTES_MAX: Final = 300 << 20
+SETTINGS: Final = {
+    "SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": f"{TIMEOUT_S} s",
+    "SHARDD_SERVER_CONNECTIONS_MAX": "10000",
+    "SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "",
+}
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")  # and empty settings
+PATH: Final = f"/{api.SERVICE}/Publish".encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
+    crowd.allow_descriptors(COUNT + 500)
+    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-crowd") / "data", SETTINGS) as running:
+        yield running
+
+
+def connect(server: LiftbridgeServer) -> socket.socket:
+    host, _, port = server.liftbridge_address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=WAIT_S)
+
+
+def headers_frame(stream: int) -> bytes:
+    """A call of Publish that never sends its request: literal headers, no table."""
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", PATH), (b":authority", b"x"),
+              (b"te", b"trailers"), (b"content-type", b"application/grpc")]  # fmt: skip
+    block = b"".join(b"\x00%c%b%c%b" % (len(name), name, len(value), value) for name, value in fields)
+    return struct.pack(">I", len(block))[1:] + b"\x01\x04" + struct.pack(">I", stream) + block
+
+
+@pytest.mark.parametrize("first", [b"", PREFACE[:10], b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "half", "other"])
+def test_others_are_served_beside_a_crowd_and_it_ends(server: LiftbridgeServer, first: bytes) -> None:
+    door = server.door()
+    with ExitStack() as held, server.client(ROOT) as client:
+        streams = [held.enter_context(connect(server)) for _ in range(COUNT)]
+        for each in streams:
+            if first:
+                each.sendall(first)
+        for _ in range(20):
+            assert client.status("FetchMetadata", timeout_s=30) == ("OK", "")
+        assert door.memory_info().rss < RESIDENT_BYTES_MAX
+        deadline = time.monotonic() + WAIT_S
+        for each in streams:
+            each.settimeout(max(0.1, deadline - time.monotonic()))
+            try:
+                while each.recv(65_536):
+                    pass
+            except ConnectionResetError:
+                pass
+    assert door.is_running()
+
+
+def test_calls_that_never_send_their_request(server: LiftbridgeServer) -> None:
+    """100 connections with 100 calls each, without a login: each call ends by itself."""
+    door = server.door()
+    with ExitStack() as held, server.client(ROOT) as client:
+        streams = [held.enter_context(connect(server)) for _ in range(100)]
+        for each in streams:
+            each.sendall(PREFACE + b"".join(headers_frame(2 * number + 1) for number in range(100)))
+        for _ in range(20):
+            assert client.status("FetchMetadata", timeout_s=30) == ("OK", "")
+        assert door.memory_info().rss < RESIDENT_BYTES_MAX
+    assert door.is_running()
+
+
+def test_a_flood_of_subscriptions_has_a_share(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as client, ExitStack() as held:
+        client.create("followed")
+        request = api.message_class("SubscribeRequest")(stream="followed").SerializeToString()
+        calls: list[Any] = []
+        for _ in range(4):
+            other = held.enter_context(server.client(ROOT))
+            for _ in range(80):
+                call: Any = other.channel.unary_stream(f"/{api.SERVICE}/Subscribe")(request, metadata=(ROOT,))
+                calls.append(call)
+                held.callback(call.cancel)
+        refused = taken = 0
+        for call in calls:
+            try:
+                next(iter(call))
+                taken += 1
+            except grpc.RpcError as error:
+                assert error.code() is grpc.StatusCode.UNAVAILABLE
+                refused += 1
+        assert taken == SUBSCRIPTIONS_OF_ADDRESS_MAX and refused == len(calls) - taken
+        assert client.publish("followed", b"served").offset == 0
+
+
+def test_answers_of_a_session_that_are_not_taken(server: LiftbridgeServer) -> None:
+    """Its requests are not read on: neither its answers nor its messages pile up."""
+    door, stop = psutil.Process(server.door().pid), threading.Event()
+    with server.client(ROOT) as client:
+        client.create("flooded")
+        kind = api.message_class("PublishRequest")
+        data = kind(stream="flooded", value=bytes(100), correlationId="c" * 2_000).SerializeToString()
+
+        def requests() -> Iterator[bytes]:
+            while not stop.is_set():
+                yield data
+
+        call: Any = client.channel.stream_stream(f"/{api.SERVICE}/PublishAsync")(requests(), metadata=(ROOT,))
+        before_bytes, found, newest = door.memory_info().rss, -2, -1
+        deadline = time.monotonic() + WAIT_S
+        while found != newest:  # until nothing more is stored
+            assert time.monotonic() < deadline
+            found = newest
+            time.sleep(1)
+            newest = client.partition("flooded").newestOffset
+        assert newest > 0 and door.memory_info().rss - before_bytes < 100 << 20
+        stop.set()
+        call.cancel()
+        assert client.publish("flooded", b"served").offset >= newest

@@ -1,0 +1,109 @@
+"""Leases of files: a plan of sealed segments is read to its end though retention has removed its messages meanwhile;
+and what happens when there is no lease, or none any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardd.client import Connection, Credentials
+from shardd.protocol.topic_settings import SetTopicSettings
+from shardd.spark.loss import DataLossError
+from shardd.spark.options import parse
+from shardd.spark.positions import OptionError
+from tests.spark import direct
+from tests.spark.stock_proxy import StockProxy
+from tests.spark.support import DEADLINE_S, Topic, settle
+from tests.support import wire
+from tests.support.server import Server
+
+ENV = {
+    "SHARDD_SYSTEM_SEGMENT_SIZE": "64 KiB",
+    "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms",
+    "IGGY_DATA_MAINTENANCE_MESSAGES_CLEANER_ENABLED": "true",
+    "IGGY_DATA_MAINTENANCE_MESSAGES_INTERVAL": "100 ms",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("leases") / "data", env=ENV) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(server: Server) -> Iterator[Topic]:
+    name = f"t{time.monotonic_ns()}"
+    with wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream(name), "rows", 2)
+        made = Topic(server, name, connection)
+        for partition in range(2):
+            made.send(partition, 3000)
+        settle(made)
+        yield made
+        connection.delete_stream(name)
+
+
+def cold(topic: Topic, **more: str) -> dict[str, str]:
+    return topic.options(readMode="cold", path=str(topic.server.data_dir), minBytesPerPartition="0", **more)
+
+
+def keep_few(topic: Topic) -> None:
+    """Of all messages the last ten are served from now on."""
+    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+        settings = (("partition_messages_max", "10"), ("retention", "on"))
+        connection.set_topic_settings(SetTopicSettings(topic.stream, topic.topic, settings))
+    wait(lambda: all(each.first >= 2990 for each in topic.bounds(segments=False)), "retention removes nothing")
+
+
+def files(topic: Topic) -> list[Path]:
+    return [each for each in topic.server.data_dir.glob("streams/**/*.log") if each.stat().st_size > 0]
+
+
+def wait(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def sealed(topic: Topic) -> set[direct.Row]:
+    ends = {each.id: max(one.end for one in each.segments if one.sealed) for each in topic.bounds()}
+    return {(p, n, each) for p, end in ends.items() for n, each in enumerate(topic.payloads[p][:end])}
+
+
+def test_a_plan_is_read_to_its_end(topic: Topic) -> None:
+    """The messages are not served any more, but the files are there until the lease ends."""
+    wanted = sealed(topic)
+    reader = direct.batch(cold(topic, lease="8s"))
+    tasks = reader.partitions()
+    keep_few(topic)
+    time.sleep(2.5)  # what was acknowledged within the last second would stay anyway
+    assert set(direct.rows(reader, tasks)) == wanted
+    wait(lambda: not any("/00000000000000000000." in str(each) for each in files(topic)), "a lease does not end")
+    with pytest.raises(DataLossError):
+        direct.rows(reader, tasks)
+
+
+def test_without_a_lease_a_loss_is_told(topic: Topic) -> None:
+    reader = direct.batch(cold(topic, lease="0"))
+    tasks = reader.partitions()
+    keep_few(topic)
+    wait(lambda: not any("/00000000000000000000." in str(each) for each in files(topic)), "a file stays")
+    with pytest.raises(DataLossError):
+        direct.rows(reader, tasks)
+
+
+def test_a_server_without_leases_is_read_all_the_same(topic: Topic) -> None:
+    with StockProxy(topic.server.address) as proxy:
+        place = {**topic.options(), "servers": proxy.address, "path": str(topic.server.data_dir)}
+        assert len(direct.everything(place)) == 6000
+
+
+def test_a_lease_has_a_bound(topic: Topic) -> None:
+    assert parse(cold(topic), streaming=False).lease_s == 300
+    with pytest.raises(OptionError, match="10m at most"):
+        parse(cold(topic, lease="11m"), streaming=False)

@@ -1,0 +1,114 @@
+"""Leases of readers: who may hold what for how long, and when they end before their time."""
+
+from __future__ import annotations
+
+from shardd.protocol.errors import Status
+from shardd.service.lease_table import (
+    LEASED_BYTES_MAX,
+    LEASES_OF_PARTITION_MAX,
+    LEASES_OF_SHARD_MAX,
+    LEASES_OF_USER_MAX,
+    NOTHING,
+    Leases,
+)
+
+
+class Engine:
+    """What the table tells the engine of each partition."""
+
+    def __init__(self) -> None:
+        self.leased: dict[int, int] = {}
+        self.gone: set[int] = set()
+
+    def partition_lease(self, namespace: int, offset: int) -> None:
+        if namespace in self.gone:
+            raise KeyError(namespace)
+        self.leased[namespace] = offset
+
+
+class World:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.engine = Engine()
+        self.leases = Leases(self.engine, lambda: self.now_s)  # type: ignore[arg-type]
+
+    def take(self, namespace: int = 1, user: int = 7, offset: int = 50, seconds: int = 10) -> Status:
+        return self.leases.take(namespace, user, offset, seconds)
+
+
+def test_the_lowest_offset_counts_until_its_time() -> None:
+    w = World()
+    assert [w.take(), w.take(offset=20, seconds=5), w.take(user=8, offset=30, seconds=20)] == [Status.OK] * 3
+    assert w.engine.leased == {1: 20}
+    for passed_s, left in ((5, 30), (5, 30), (10, NOTHING)):
+        w.now_s += passed_s
+        w.leases.look(short=False)
+        assert w.engine.leased == {1: left}
+    assert w.leases.gauges() == {"leases": 0, "leased_bytes": 0}
+
+
+def test_a_lease_is_renewed_and_given_back() -> None:
+    w = World()
+    w.take()
+    w.now_s += 8
+    w.take()
+    w.now_s += 8
+    w.leases.look(short=False)
+    assert w.engine.leased == {1: 50} and w.leases.gauges()["leases"] == 1
+    assert w.take(seconds=0) is Status.OK and w.engine.leased == {1: NOTHING}
+    assert w.take(seconds=0) is Status.OK, "there is none"
+
+
+def test_nobody_has_all_the_room() -> None:
+    w = World()
+    for n in range(LEASES_OF_PARTITION_MAX):
+        assert w.take(offset=n) is Status.OK
+    assert w.take(offset=99) is Status.FEATURE_UNAVAILABLE
+    for n in range(2, LEASES_OF_USER_MAX - LEASES_OF_PARTITION_MAX + 2):
+        assert w.take(n) is Status.OK
+    assert w.take(10_000) is Status.FEATURE_UNAVAILABLE
+    for n in range(LEASES_OF_SHARD_MAX - LEASES_OF_USER_MAX):
+        assert w.take(20_000 + n, user=8 + n % 2) is Status.OK
+    assert w.take(30_000, user=10) is Status.FEATURE_UNAVAILABLE
+    w.now_s += 11
+    assert w.take(30_000, user=10) is Status.OK, "what has ended has no room"
+    assert w.leases.gauges()["leases"] == 1
+
+
+def test_without_room_on_the_disk_there_are_none() -> None:
+    w = World()
+    w.take()
+    w.leases.look(short=True)
+    assert w.engine.leased == {1: NOTHING} and w.leases.counters() == {"leases_ended": 1}
+    assert w.take() is Status.FEATURE_UNAVAILABLE
+    w.leases.look(short=False)
+    assert w.take() is Status.OK
+
+
+def test_what_they_keep_is_bounded() -> None:
+    """The partition of which most is kept loses its own."""
+    w = World()
+    for namespace in (1, 2, 3):
+        w.take(namespace)
+    w.leases.cleaned(1, LEASED_BYTES_MAX // 4)
+    w.leases.cleaned(2, LEASED_BYTES_MAX // 2)
+    w.leases.cleaned(4, LEASED_BYTES_MAX)  # has none
+    assert w.leases.gauges() == {"leases": 3, "leased_bytes": LEASED_BYTES_MAX // 4 * 3}
+    w.leases.cleaned(3, LEASED_BYTES_MAX // 4 + 1)
+    assert w.engine.leased == {1: 50, 2: NOTHING, 3: 50}
+    assert w.leases.gauges() == {"leases": 2, "leased_bytes": LEASED_BYTES_MAX // 4 * 2 + 1}
+
+
+def test_a_partition_that_is_gone_costs_nothing() -> None:
+    w = World()
+    w.take()
+    w.engine.gone = {1, 2}
+    w.now_s += 10
+    w.leases.look(short=False)
+    assert w.leases.gauges()["leases"] == 0
+    try:
+        w.take(2)
+    except KeyError:
+        assert w.leases.gauges()["leases"] == 0
+    else:
+        raise AssertionError("nobody is told")

@@ -1,0 +1,184 @@
+"""Who hears what, when rights come and go, and how much waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge import nats_audience
+from shardd.doors.liftbridge.losses import Loss, Losses
+from shardd.doors.liftbridge.nats_audience import Audience, Message, Subscription
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.liftbridge.requests import StreamInfo
+from shardd.protocol.nats import NatsError
+from tests.support.on_loop import on_loop, until
+
+STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 1, 1, {})
+OTHER = StreamInfo("o", "sub", "", 1, 3, 4, 1, 1, {})
+
+
+class Client:
+    """A worker that knows which topics its user may poll. `polls`: what was asked."""
+
+    def __init__(self, *topics: int) -> None:
+        self.topics = {*topics}
+        self.polls: list[int] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def command(self, name: str, request: dict[str, Any]) -> None:
+        assert name == "poll_messages" and request["count"] == 0
+        self.polls.append(request["topic"])
+        await self.answers.wait()
+        if request["topic"] not in self.topics:
+            raise ShardError(Status.UNAUTHORIZED)
+
+
+class Ear:
+    """A connection that remembers what it hears."""
+
+    def __init__(self, user_id: int, *topics: int) -> None:
+        self.worker = Client(*topics)
+        self.client = cast(DoorClient, self.worker)
+        self.user_id = user_id
+        self.echo = True
+        self.is_open = True
+        self.heard: list[bytes] = []
+
+    def hear(self, subscription: Subscription, subject: str, reply: str, payload: bytes) -> None:
+        self.heard.append(payload)
+
+
+def message(payload: bytes, subject: str = "sub") -> Message:
+    return Message(subject, "", payload, None)
+
+
+def listening(audience: Audience, user_id: int, *topics: int, subject: str = "sub", queue: str = "") -> Ear:
+    ear = Ear(user_id, *topics)
+    audience.add(Subscription(ear, "1", subject, queue))
+    return ear
+
+
+@on_loop
+async def test_one_readable_stream_is_enough_and_order_is_kept_while_it_is_asked() -> None:
+    audience = Audience(Losses())
+    may, may_not = listening(audience, 1, OTHER.topic_id), listening(audience, 2)
+    may.worker.answers.clear()
+    for number in range(20):
+        audience.tell_all(message(b"%d" % number), [STREAM, OTHER])
+        await asyncio.sleep(0)
+    assert not may.heard
+    may.worker.answers.set()
+    await until(lambda: len(may.heard) == 20)
+    assert may.heard == [b"%d" % number for number in range(20)] and not may_not.heard
+    audience.tell_all(message(b"known by now"), [STREAM, OTHER])
+    assert may.heard[-1] == b"known by now" and len(may.worker.polls) == 2
+    assert len(may_not.worker.polls) == 2
+
+
+@on_loop
+async def test_a_right_that_is_withdrawn_ends_it_and_one_that_is_given_begins_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nats_audience, "MAY_S", 0.0)
+    monkeypatch.setattr(nats_audience, "MAY_NOT_S", 0.0)
+    audience = Audience(Losses())
+    ear = listening(audience, 1, STREAM.topic_id)
+
+    async def tell(payload: bytes) -> None:
+        asked = len(ear.worker.polls)
+        audience.tell_all(message(payload), [STREAM])
+        await until(lambda: len(ear.worker.polls) > asked)
+        await asyncio.sleep(0.01)
+
+    await tell(b"1")
+    ear.worker.topics.clear()
+    await tell(b"2")
+    ear.worker.topics.add(STREAM.topic_id)
+    await tell(b"3")
+    assert ear.heard == [b"1", b"3"]
+
+
+@on_loop
+async def test_what_waits_for_an_answer_is_bounded_and_the_rest_counted() -> None:
+    losses = Losses()
+    audience = Audience(losses)
+    ear = listening(audience, 1, STREAM.topic_id)
+    ear.worker.answers.clear()
+    for _ in range(nats_audience.HELD_MESSAGES_MAX + 10):
+        audience.tell_all(message(b"x"), [STREAM])
+    assert losses.counts[Loss.SLOW] == 10
+    ear.worker.answers.set()
+    await until(lambda: len(ear.heard) == nats_audience.HELD_MESSAGES_MAX)
+    ear.worker.answers.clear()
+    for topic in range(10, 20):
+        stream = StreamInfo(str(topic), "sub", "", 1, topic, topic, 1, 1, {})
+        audience.tell_all(message(b"y" * (nats_audience.HELD_BYTES_MAX // 2)), [stream])
+    assert losses.counts[Loss.SLOW] == 18
+
+
+@on_loop
+async def test_who_leaves_while_it_is_asked_leaves_nothing_behind() -> None:
+    audience = Audience(Losses())
+    ear = Ear(1, STREAM.topic_id)
+    subscription = Subscription(ear, "1", "sub", "")
+    audience.add(subscription)
+    ear.worker.answers.clear()
+    audience.tell_all(message(b"x"), [STREAM])
+    await asyncio.sleep(0)
+    audience.remove(subscription)
+    ear.worker.answers.set()
+    await asyncio.sleep(0.05)
+    assert not ear.heard and not audience._users and not audience._count
+    assert not audience.has_subscribers
+
+
+@on_loop
+async def test_without_a_right_no_message_costs_a_look_at_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    audience = Audience(Losses())
+    nosy = listening(audience, 1, subject=">")
+    assert audience.is_wanted("sub", [STREAM])  # it is not known yet
+    audience.tell_all(message(b"x"), [STREAM])
+    await until(lambda: not audience.is_wanted("sub", [STREAM]))
+
+    def look(self: nats_audience._User, subject: str) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(nats_audience._User, "has_match", look)
+    for _ in range(100):
+        audience.tell_all(message(b"x"), [STREAM])
+    assert len(nosy.worker.polls) == 1 and not nosy.heard
+
+
+@on_loop
+async def test_own_subjects_are_heard_by_their_user_only_and_shared_in_groups() -> None:
+    audience = Audience(Losses())
+    one, other = listening(audience, 1, subject=">"), listening(audience, 2, subject=">")
+    members = [listening(audience, 1, subject="in.*", queue="g") for _ in range(3)]
+    for number in range(300):
+        audience.tell_user(1, message(b"%d" % number, "in.box"))
+    assert len(one.heard) == 300 and not other.heard
+    assert sum(len(each.heard) for each in members) == 300 and all(len(each.heard) > 50 for each in members)
+    one.echo = False
+    audience.tell_user(1, Message("in.box", "", b"own", one))
+    assert len(one.heard) == 300
+    audience.tell_user(3, message(b"nobody", "in.box"))
+
+
+@on_loop
+async def test_subscriptions_have_shares() -> None:
+    audience = Audience(Losses())
+    ears = [Ear(1) for _ in range(5)]
+    made = 0
+    with pytest.raises(NatsError):
+        for ear in ears:
+            for number in range(nats_audience.SUBSCRIPTIONS_PER_CONNECTION_MAX):
+                audience.add(Subscription(ear, str(number), f"a.{number}", ""))
+                made += 1
+    assert made == nats_audience.SUBSCRIPTIONS_PER_USER_MAX
+    audience.add(Subscription(Ear(2), "1", "a", ""))
+    with pytest.raises(NatsError):
+        audience.add(Subscription(ears[4], "1", "a", ""))

@@ -286,6 +286,10 @@ bench-retention: native ## compression by algorithm, cold polls, producers besid
 bench-ways: native ## WebSocket and Unix socket beside TCP, and TLS beside plain, in turns
 	@status=0; $(BIN)/python -m bench.ways_in || status=1; $(BIN)/python -m bench.tls_path || status=1; exit $$status
 
+.PHONY: bench-start
+bench-start: native ## how soon a server answers, how soon a killed worker is back, memory of the idle server
+	@$(BIN)/python -m bench.start $(BENCH_ARGS)
+
 .PHONY: bench-stages
 bench-stages: native ## what a request costs the server, by stage (needs root and perf)
 	@$(BIN)/python -m bench.stages $(BENCH_ARGS)

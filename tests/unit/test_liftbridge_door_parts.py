@@ -8,6 +8,7 @@ import base64
 import pytest
 from grpc import StatusCode
 
+from shardd.doors.liftbridge.activity import _some_of
 from shardd.doors.liftbridge.activity import encoded as encoded_event
 from shardd.doors.liftbridge.calls import Crowd, address_of
 from shardd.doors.liftbridge.clients import CREDENTIAL_CHARACTERS_MAX, Credential, credential_of
@@ -168,3 +169,13 @@ def test_events_are_those_of_liftbridge(event: Event, field: str, operation: dic
     kind = api.message_class("ActivityStreamEvent")
     expected = kind(id=event.id, op=int(event.op), **{field: operation})
     assert kind.FromString(encoded_event(event)) == expected
+
+
+def test_all_events_of_a_record_are_written_at_once() -> None:
+    def events(*ids: int) -> list[Event]:
+        return [Event(number, ActivityOp.DELETE_STREAM, stream=f"s{at}") for at, number in enumerate(ids)]
+
+    assert _some_of([]) == []
+    assert len(_some_of(events(*range(1, 300)))) == 128
+    of_one_record = events(*range(1, 101), *[101] * 400, 102)  # a namespace is deleted: an event for each stream
+    assert [each.id for each in _some_of(of_one_record)][-1] == 101 and len(_some_of(of_one_record)) == 500

@@ -66,11 +66,20 @@ class Activity:
     async def _write_some(self) -> bool:
         """Whether there was something."""
         said = await self._door.task("events", Events(self._written))
-        events = msgspec.convert(said, list[Event], strict=False)[:_BATCH]
+        events = _some_of(msgspec.convert(said, list[Event], strict=False))
         if events:
             await self._log.append([NewMessage(encoded(event)) for event in events])
             self._written = events[-1].id
         return bool(events)
+
+
+def _some_of(events: list[Event]) -> list[Event]:
+    """The first ones, with all that have the id of the last: one append takes all of a record or nothing, as after a
+    death only the id of the newest says what is written."""
+    end = min(_BATCH, len(events))
+    while 0 < end < len(events) and events[end].id == events[end - 1].id:
+        end += 1
+    return events[:end]
 
 
 def encoded(event: Event) -> bytes:

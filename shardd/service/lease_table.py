@@ -88,7 +88,7 @@ class Leases:
         self._kept_bytes[namespace] = kept_bytes
         while self._kept_bytes.total() > LEASED_BYTES_MAX:
             [(most, _)] = self._kept_bytes.most_common(1)
-            self._give_up(most, f"they keep more than {LEASED_BYTES_MAX >> 20} MiB")
+            self._give_up(most, f"they keep more than {LEASED_BYTES_MAX // (1 << 20)} MiB")
 
     def _give_up(self, namespace: int, why: str) -> None:
         own = list(self._until_s[namespace])

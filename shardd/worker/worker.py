@@ -109,8 +109,7 @@ class Worker:
         self._tls = WorkerTls(inheritance.settings.tcp.tls, inheritance.tls_fd, self.engine)
         self.watch: Final = watch_of(os.environ)
         self.serving: Callable[[], None] = lambda: None  # called before it says that it is ready
-        system = inheritance.settings.system
-        self._data = system.data_directory
+        self._data = inheritance.data_directory
         shard, shards = inheritance.shard, inheritance.shards
         self._partitions = OwnedPartitions(
             self.engine, shard, shards, self._data, inheritance.settings, lambda *segment: self._sealer.add(*segment)

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from shardd.cli.main import app
 
 GROUPS = [
-    *("backup", "bench", "client", "context", "config", "debug", "doctor", "group", "message", "offset", "partition"),
-    *("pipeline", "retention", "segment", "spark", "stream", "tls", "token", "topic", "upgrade", "user"),
+    *("backup", "bench", "client", "context", "config", "debug", "doctor", "group", "import", "message", "offset"),
+    *("partition", "pipeline", "retention", "segment", "spark", "stream", "tls", "token", "topic", "upgrade", "user"),
 ]
 _IMPORT_WHAT_SERVE_IMPORTS = "import sys; import shardd.cli.main, shardd.cli.serve; print(*sorted(sys.modules))"
 

@@ -33,7 +33,7 @@ NAVIGATION: Final[list[Any]] = [
         ]
     },
     {"Coming from": ["coming-from/iggy.md", "coming-from/kafka.md", "coming-from/liftbridge.md"]},
-    {"How to": ["operating.md", "cli.md", "bench.md", "spark.md", "security.md"]},
+    {"How to": ["operating.md", "cli.md", "bench.md", "spark.md", "liftbridge.md", "security.md"]},
     {
         "Reference": [
             *(f"reference/{name}.md" for name in ("client", "commands", "settings", "metrics")),

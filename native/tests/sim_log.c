@@ -176,7 +176,8 @@ EXPORT void sim_log_send_once(sim_log *s, append_batch *b, uint64_t now_us) {
     if (b->status != 0 || b->made.kind != PRODUCED_STORED) return;
     if (b->count > 0) partition_append(s->p, b, 1, now_us);
     else b->status = partition_produced_nothing(s->p, b);
-    b->made = b->status == 0 ? (produced){PRODUCED_STORED, b->count, b->first_offset} : (produced){0};
+    b->made = b->status == 0 ? (produced){.kind = PRODUCED_STORED, .count = b->count, .first = b->first_offset}
+                             : (produced){0};
 }
 
 /* Whole records into `out`. The status; how many came and from which offset on, and bytes in all. */

@@ -23,7 +23,6 @@ from shardd.runtime.supervised import die_with, ignore_signals
 from shardd.server.worker_template import ANSWER, DESCRIPTORS_AT_ONCE, REQUEST
 
 _INTEGER_BYTES: Final = array.array("i").itemsize
-_ADOPTED_WITHIN_S: Final = 10.0
 
 
 class _Request(NamedTuple):
@@ -94,10 +93,11 @@ def _fork(channel: socket.socket, request: _Request, supervisor: int) -> int:
 
 
 def _in_the_middle(channel: socket.socket, request: _Request, supervisor: int, writes: int) -> NoReturn:
+    own = os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
-            _become_a_worker(channel, request, supervisor)
+            _become_a_worker(channel, request, supervisor, own)
         os.write(writes, ANSWER.pack(pid))
     except OSError as error:
         os.write(writes, ANSWER.pack(-(error.errno or 1)))
@@ -105,10 +105,11 @@ def _in_the_middle(channel: socket.socket, request: _Request, supervisor: int, w
         os._exit(0)
 
 
-def _become_a_worker(channel: socket.socket, request: _Request, supervisor: int) -> NoReturn:
+def _become_a_worker(channel: socket.socket, request: _Request, supervisor: int, first_parent: int) -> NoReturn:
     try:
-        deadline = time.monotonic() + _ADOPTED_WITHIN_S
-        while os.getppid() != supervisor and time.monotonic() < deadline:
+        while (parent := os.getppid()) != supervisor:
+            if parent != first_parent:  # the supervisor has died: it must not keep the directory from the next one
+                os._exit(1)
             time.sleep(0.0002)
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor alone
         os.umask(request.umask)

@@ -357,5 +357,10 @@ def set_topic_settings(stream: Identifier, topic: Identifier, settings: Mapping[
     return Command(_EXTENSIONS + 0x20, payload, nothing, True)
 
 
+def lease_files(stream: Identifier, topic: Identifier, partition: int, offset: int, seconds: int) -> Command[None]:
+    tail = wire.u32(partition) + wire.u64(offset) + wire.u32(seconds)
+    return Command(_EXTENSIONS + 0x12, wire.identifiers(stream, topic) + tail, nothing, True)
+
+
 def topic_settings(stream: Identifier, topic: Identifier) -> Command[tuple[values.TopicSetting, ...]]:
     return Command(_EXTENSIONS + 0x21, wire.identifiers(stream, topic), answers.topic_settings, True)

@@ -6,6 +6,7 @@ loop over a selector: signals, control channels and pidfds of workers and doors,
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
@@ -105,7 +106,12 @@ class Supervisor:
 
     def run(self) -> int:
         """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
-        with wakeup_socket(_SIGNALS) as wakeup:
+        with contextlib.ExitStack() as end:
+            try:
+                wakeup = end.enter_context(wakeup_socket(_SIGNALS))
+            except OSError as error:  # no descriptor is left
+                _log.error("the server cannot start: %s", error.strerror)
+                return 1
             self._selector.register(wakeup, selectors.EVENT_READ, None)
             self._doors.start_first()
             for worker in self._workers:

@@ -78,6 +78,7 @@ ALL: list[commands.Command[Any]] = [
     commands.bounds("s", "t", (1, 2), segments=True),
     commands.set_topic_settings("s", "t", {"ack": "durable"}),
     commands.topic_settings("s", "t"),
+    commands.lease_files("s", "t", 3, 1 << 40, 600),
 ]
 
 

@@ -170,7 +170,7 @@ def _format_version_3(data: Path) -> None:
 LATER: dict[str, tuple[Damage, str]] = {
     "a directory of format version 3": (_format_version_3, "info.json: format version 3 is unknown; this is version 2"),
     "a later info.json": (_later_info, "info.json: format version 3 is unknown; this is version 2"),
-    "a later snapshot": (_replace("state.snapshot", 8, b"\x05"), "has format version 5.0, which this program does not"),
+    "a later snapshot": (_replace("state.snapshot", 8, b"\x06"), "has format version 6.0, which this program does not"),
 }
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a later log": (_replace("state.messages", 8, b"\x03"), "has format version 3.0, which this program does not know"),

@@ -14,11 +14,12 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.state import Permissions, State, Stream, StreamPermissions, Topic, TopicPermissions
 from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.worker.readonly import readonly_partitions
 from tests.property.test_metadata_state_machine import NAMES, random_command
 from tests.support import wire
 from tests.support.wire import Wire
@@ -129,6 +130,8 @@ class History:
             found = base.partition_of(topic, partition)
         except ShardError as error:
             return error.status, None
+        if rule is Rule.SEND_MESSAGES and partition in readonly_partitions(topic):
+            return Status.CANNOT_APPEND_MESSAGE, None
         return 0, (base.partition_namespace(stream, topic, found), found.incarnation)
 
     def check_where_messages_are(self) -> None:

@@ -172,3 +172,21 @@ def test_each_descriptor_gets_its_number_whatever_stands_there() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     finally:
         os.close(reads)
+
+
+def test_a_fork_whose_supervisor_has_died_ends_at_once() -> None:
+    nobody = os.fork()
+    if nobody == 0:
+        os._exit(0)
+    os.waitpid(nobody, 0)
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:  # its parent is neither the supervisor nor the one that it was forked by
+        child._become_a_worker(theirs, child._Request((64, 64), 0o77, [3], [3]), nobody, nobody)
+    ours.close()
+    theirs.close()
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 1

@@ -11,7 +11,6 @@ import os
 import resource
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from typing import Final, NamedTuple, NoReturn
@@ -110,7 +109,7 @@ def _become_a_worker(channel: socket.socket, request: _Request, supervisor: int,
         while (parent := os.getppid()) != supervisor:
             if parent != first_parent:  # the supervisor has died: it must not keep the directory from the next one
                 os._exit(1)
-            time.sleep(0.0002)
+            os.sched_yield()
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor alone
         os.umask(request.umask)
         channel.close()

@@ -91,6 +91,7 @@ class Administration(Asking):
     bounds = _asked(commands.bounds)
     set_topic_settings = _asked(commands.set_topic_settings)
     topic_settings = _asked(commands.topic_settings)
+    lease_files = _asked(commands.lease_files)
 
 
 class SyncAdministration(AskingAndWaiting):
@@ -142,3 +143,4 @@ class SyncAdministration(AskingAndWaiting):
     bounds = _waited(commands.bounds)
     set_topic_settings = _waited(commands.set_topic_settings)
     topic_settings = _waited(commands.topic_settings)
+    lease_files = _waited(commands.lease_files)

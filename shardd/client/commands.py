@@ -358,6 +358,7 @@ def set_topic_settings(stream: Identifier, topic: Identifier, settings: Mapping[
 
 
 def lease_files(stream: Identifier, topic: Identifier, partition: int, offset: int, seconds: int) -> Command[None]:
+    """Segments from `offset` on stay for so long for who reads files; 0: no longer (docs/extensions.md#lease-files)."""
     tail = wire.u32(partition) + wire.u64(offset) + wire.u32(seconds)
     return Command(_EXTENSIONS + 0x12, wire.identifiers(stream, topic) + tail, nothing, True)
 

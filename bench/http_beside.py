@@ -82,9 +82,9 @@ def load(open_: Callable[[], Step], rate: float) -> Iterator[None]:
         process.kill()
 
 
-def others_than_the_owner(server: HttpServer) -> set[int]:
+def others_than_the_owner(supervisor: int) -> set[int]:
     """CPUs for the producer: on that of the shard that it talks to, it would be three times as fast now and then."""
-    workers = [each for each in psutil.Process(server.pid).children() if "shard " in each.cmdline()[0]]
+    workers = [each for each in psutil.Process(supervisor).children() if "shard " in each.cmdline()[0]]
     owner = max(workers, key=lambda worker: sum(worker.cpu_times()[:2]))
     return set(os.sched_getaffinity(0)) - set(owner.cpu_affinity() or ())
 
@@ -119,7 +119,7 @@ def main() -> int:
         alone, http, tcp = [], [], []
         with wire.connect(server.address) as producer:
             p99_us(producer, sends)
-            os.sched_setaffinity(0, others_than_the_owner(server))
+            os.sched_setaffinity(0, others_than_the_owner(server.pid))
             for _ in range(ROUNDS):
                 time.sleep(SETTLE_S)
                 alone.append(p99_us(producer, sends))

@@ -20,7 +20,7 @@ from typing import Any, Final
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 
-from bench.http_beside import SETTLE_S, Step, load, p99_us
+from bench.http_beside import SETTLE_S, Step, load, others_than_the_owner, p99_us
 from shardd.doors.process import give_way
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import HOST, LiftbridgeServer
@@ -152,6 +152,7 @@ def beside_tcp(server: LiftbridgeServer, rounds: int, sends: int, rate: float) -
     with wire.connect(server.address) as producer:
         producer.create_topic(producer.create_stream("s"), "t", 1)
         p99_us(producer, sends)
+        os.sched_setaffinity(0, others_than_the_owner(server.pid))
         for _ in range(rounds):
             time.sleep(SETTLE_S)
             alone.append(p99_us(producer, sends))

@@ -26,6 +26,8 @@ UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of
+GATHERED_MESSAGES: Final = 64  # that came while a batch was under way are the next one at once; fewer wait for others
+GATHER_S: Final = 0.001
 COMMAND: Final = "liftbridge_publish"
 CONCURRENCY_CONTROL: Final = "optimisticConcurrencyControl"
 _BATCH_HEAD_BYTES: Final = 8  # of `encode_batch`: what a worker is told beside the batch
@@ -256,8 +258,12 @@ class Publisher:
             base = _refused(Status.ERROR, str(error))
         self._under_way_bytes -= size
         self._answered.append(_Batch(queue.client, batch, base))
-        if queue.waiting:
+        alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
+        if len(queue.waiting) >= GATHERED_MESSAGES or (alone and queue.waiting):
             self._make_ready(queue)
+        elif queue.waiting:  # somebody sends ahead: a batch of one or two costs more than this moment
+            asyncio.get_running_loop().call_later(GATHER_S, self._make_ready, queue)
+            self._be_due()
         else:
             del self._queues[queue.key]
             self._be_due()

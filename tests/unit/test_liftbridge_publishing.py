@@ -82,7 +82,7 @@ async def turns(count: int = 8) -> None:
 
 @on_loop
 async def test_a_turn_of_the_loop_is_a_batch_and_so_is_what_comes_while_one_is_under_way() -> None:
-    worker, publisher, heard = Worker(), Publisher(1 << 20), list[tuple[int, Outcome]]()
+    worker, publisher, heard = Worker(), Publisher(1 << 20, gather_s=0.0), list[tuple[int, Outcome]]()
 
     def hear(number: int, said: Outcome) -> None:
         heard.append((number, said))
@@ -123,7 +123,7 @@ async def test_a_batch_is_bounded() -> None:
 
 @on_loop
 async def test_a_message_that_expects_an_offset_goes_alone() -> None:
-    worker, publisher = Worker(), Publisher(1 << 20)
+    worker, publisher = Worker(), Publisher(1 << 20, gather_s=0.0)
     worker.at_once = True
     for expected in (-1, -1, 5, 6, -1, -1, 0):
         publisher.submit(worker.client, CONTROLLED, 0, NewMessage(b"x"), expected_offset=expected)
@@ -140,7 +140,7 @@ async def test_a_message_that_expects_an_offset_goes_alone() -> None:
 
 @on_loop
 async def test_what_no_record_takes_is_refused_in_its_turn() -> None:
-    worker, publisher, heard = Worker(), Publisher(10), list[AckError]()
+    worker, publisher, heard = Worker(), Publisher(10, gather_s=0.0), list[AckError]()
     worker.at_once = True
     for value in (b"large" * 3, b"a", b"b", b"large" * 3, b"large" * 3, b"", b"large" * 3):
         publisher.submit(worker.client, STREAM, 0, NewMessage(value), done=lambda said: heard.append(said.error))
@@ -162,7 +162,7 @@ async def test_what_no_record_takes_is_refused_in_its_turn() -> None:
 async def test_a_batch_that_fails_is_told_of_and_the_next_one_goes_on(
     error: Exception, status: Status, ack: AckError
 ) -> None:
-    worker, publisher, heard = Worker(), Publisher(1 << 20), list[Outcome]()
+    worker, publisher, heard = Worker(), Publisher(1 << 20, gather_s=0.0), list[Outcome]()
     publisher.submit(worker.client, STREAM, 0, NewMessage(b"1"), done=heard.append)
     publisher.submit(worker.client, STREAM, 0, NewMessage(b"2"), done=heard.append)
     await turns()
@@ -176,7 +176,7 @@ async def test_a_batch_that_fails_is_told_of_and_the_next_one_goes_on(
 
 @on_loop
 async def test_who_hears_and_fails_keeps_it_from_nobody_else() -> None:
-    worker, publisher, heard = Worker(), Publisher(1 << 20), list[Outcome]()
+    worker, publisher, heard = Worker(), Publisher(1 << 20, gather_s=0.0), list[Outcome]()
     worker.at_once = True
 
     def fail(_: Outcome) -> None:
@@ -190,7 +190,7 @@ async def test_who_hears_and_fails_keeps_it_from_nobody_else() -> None:
 
 @on_loop
 async def test_a_turn_encodes_and_tells_a_bounded_number_of_messages() -> None:
-    publisher, told, most = Publisher(1 << 20), 0, 0
+    publisher, told, most = Publisher(1 << 20, gather_s=0.0), 0, 0
     workers = [Worker() for _ in range(40)]
 
     def hear(_: Outcome) -> None:
@@ -211,7 +211,7 @@ async def test_a_turn_encodes_and_tells_a_bounded_number_of_messages() -> None:
 @on_loop
 async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "PENDING_MESSAGES_MAX", 16)
-    publisher, flooding, modest = Publisher(1 << 20), Worker(), Worker()
+    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(), Worker()
     most = 0
 
     async def publish(worker: Worker, count: int) -> None:
@@ -240,7 +240,7 @@ async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pyt
 @on_loop
 async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "PENDING_MESSAGES_MAX", 4)
-    publisher, worker = Publisher(1 << 20), Worker()
+    publisher, worker = Publisher(1 << 20, gather_s=0.0), Worker()
     publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
     waiting = [asyncio.create_task(publisher.room(worker.client)) for _ in range(3)]
     await turns()
@@ -257,7 +257,7 @@ async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatc
 @on_loop
 async def test_clients_take_turns_and_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "UNDER_WAY_BYTES_MAX", 4_000)
-    publisher, flooding, modest = Publisher(1 << 20), Worker(), Worker()
+    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(), Worker()
     for topic in range(20):
         stream = msgspec.structs.replace(STREAM, topic_id=topic)
         publisher.submit(flooding.client, stream, 0, NewMessage(b"x" * 1_000))
@@ -271,3 +271,28 @@ async def test_clients_take_turns_and_what_is_under_way_is_bounded(monkeypatch: 
     modest.answer()
     await asyncio.wait_for(publisher.drained(), 10)
     assert not publisher._under_way_bytes and not publisher._ready
+
+
+@on_loop
+async def test_who_sends_ahead_makes_batches_and_who_waits_for_each_answer_waits_for_nothing_else() -> None:
+    worker, publisher = Worker(), Publisher(1 << 20, gather_s=0.2)
+    publisher.submit(worker.client, STREAM, 0, NewMessage(b"0"))
+    await turns()
+    publisher.submit(worker.client, STREAM, 0, NewMessage(b"1"))
+    worker.answer()
+    await turns()
+    publisher.submit(worker.client, STREAM, 0, NewMessage(b"2"))
+    await turns()
+    assert worker.batches == [[b"0"]]
+    for _ in range(1_000):
+        await asyncio.sleep(0.01)
+        if len(worker.batches) == 2:
+            break
+    assert worker.batches == [[b"0"], [b"1", b"2"]]
+    worker.answer()
+    await turns()
+    publisher.submit(worker.client, STREAM, 0, NewMessage(b"3"))
+    await turns()
+    assert worker.batches[2:] == [[b"3"]]
+    worker.answer()
+    await asyncio.wait_for(publisher.drained(), 10)

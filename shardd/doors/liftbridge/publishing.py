@@ -108,9 +108,11 @@ class _Share:
 
 class Publisher:
     """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload.
+    `gather_s`: how long a few messages of who sends ahead wait for others.
     `arrived` is told of what is stored: stream, partition, where it ends now, the time of its newest message."""
 
-    def __init__(self, message_bytes_max: int) -> None:
+    def __init__(self, message_bytes_max: int, gather_s: float = GATHER_S) -> None:
+        self._gather_s = gather_s
         self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
         self._queues: dict[_Key, _Queue] = {}
@@ -259,10 +261,10 @@ class Publisher:
         self._under_way_bytes -= size
         self._answered.append(_Batch(queue.client, batch, base))
         alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
-        if len(queue.waiting) >= GATHERED_MESSAGES or (alone and queue.waiting):
+        if len(queue.waiting) >= (1 if alone or not self._gather_s else GATHERED_MESSAGES):
             self._make_ready(queue)
         elif queue.waiting:  # somebody sends ahead: a batch of one or two costs more than this moment
-            asyncio.get_running_loop().call_later(GATHER_S, self._make_ready, queue)
+            asyncio.get_running_loop().call_later(self._gather_s, self._make_ready, queue)
             self._be_due()
         else:
             del self._queues[queue.key]

@@ -46,7 +46,7 @@ STAGES: Final = (
     ("loop", r"^(engine|io|ring|complete|work|begin_pass|turn_watch|clock|run_timers|__vdso)"),
 )
 OTHER: Final = "Python and the rest"
-LINES: Final = ("send-1x100-c8", "send-10x100-c8", "send-100x1000-c8", "poll-10x100-c8", "poll-100x1000-c8")
+LINES: Final = ("send-1x100-c32", "send-10x100-c8", "send-100x1000-c8", "poll-10x100-c8", "poll-100x1000-c8")
 _HERTZ: Final = 4_000
 _COMPILED: Final = [(name, re.compile(pattern)) for name, pattern in STAGES]
 

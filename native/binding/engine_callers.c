@@ -122,7 +122,7 @@ PyObject *shardd_call_balance(PyObject *self, PyObject *args) {
     unsigned counter, partitions;
     if (e == NULL || !PyArg_ParseTuple(args, "II", &counter, &partitions)) return NULL;
     if (partitions == 0) return PyErr_Format(PyExc_ValueError, "no partitions");
-    return PyLong_FromUnsignedLong(links_balance(&e->core.links, counter, partitions));
+    return PyLong_FromUnsignedLong(links_balance(&e->core.links, counter, partitions, NULL));
 }
 
 PyObject *shardd_call_event(engine *e, const event *v) {

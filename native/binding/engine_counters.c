@@ -46,6 +46,7 @@ static const struct {
     COUNTER(reads_ring),
     COUNTER(route_misses),
     COUNTER(route_topics),
+    COUNTER(turns_exchanged),
 };
 
 #define OF_TLS(name) {"tls_" #name, offsetof(tls_counters, name)}

@@ -90,6 +90,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     partition *p = partition_open(&o, segments, count);
     free(segments);
     if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
+    atomic_store(&e->core.links.owed[slot], 0); /* by whoever had the slot before */
     int result = withhold(p, damaged_list) ? core_partition_add(&e->core, p) : -1;
     if (result != 0) {
         partition_close(p);

@@ -17,21 +17,29 @@ PyObject *shardd_call_route_topic_put(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned long long ns;
     unsigned stream_id, counter;
-    Py_buffer incarnations;
-    if (e == NULL || !PyArg_ParseTuple(args, "IKIy*", &stream_id, &ns, &counter, &incarnations)) return NULL;
+    Py_buffer incarnations, slots;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKIy*y*", &stream_id, &ns, &counter, &incarnations, &slots)) return NULL;
     size_t count = (size_t)incarnations.len / sizeof(uint64_t);
-    if (count > UINT32_MAX || count * sizeof(uint64_t) != (size_t)incarnations.len) {
+    bool whole = count * sizeof(uint64_t) == (size_t)incarnations.len && count * sizeof(uint32_t) == (size_t)slots.len;
+    const uint32_t *slot = slots.buf;
+    for (size_t i = 0; whole && i < count; i++) whole = slot[i] < SHARED_STATS_SLOTS;
+    if (count > BALANCED_PARTITIONS_MAX || !whole) {
         PyBuffer_Release(&incarnations);
-        return PyErr_Format(PyExc_ValueError, "%zu incarnations and a part of one, or too many", count);
+        PyBuffer_Release(&slots);
+        return PyErr_Format(PyExc_ValueError, "%zu incarnations and a part of one, too many, or not a slot for each",
+                            count);
     }
     route_topic *topic = routes_topic_put(&e->core.routes, stream_id, ns, (uint32_t)count);
     for (size_t i = 0; topic != NULL && i < count; i++) {
         route_partition *p = &topic->partitions[i];
         p->ns = ns + i;
         p->owner = hash_owner(p->ns, e->core.links.shards);
+        p->slot = slot[i];
+        if (p->owner == e->core.links.shard) topic->own[topic->own_count++] = (uint32_t)i;
         memcpy(&p->incarnation, (const uint8_t *)incarnations.buf + i * sizeof(uint64_t), sizeof(uint64_t));
     }
     PyBuffer_Release(&incarnations);
+    PyBuffer_Release(&slots);
     if (topic == NULL) return PyErr_NoMemory();
     topic->counter = counter;
     e->core.counters.route_topics++;

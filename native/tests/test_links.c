@@ -135,8 +135,15 @@ static void test_doorbell_rings_only_for_sleepers(void) {
 static void test_balanced_counter_is_shared_and_wraps(void) {
     pair p;
     open_pair(&p);
-    for (uint32_t i = 0; i < 7; i++) CHECK(links_balance(i % 2 ? &p.a : &p.b, 5, 3) == i % 3);
-    CHECK(links_balance(&p.a, 5, 1) == 0); /* the counter stood at 1: beyond the end counts as 0 */
+    bool after_us;
+    for (uint32_t i = 0; i < 7; i++) {
+        CHECK(links_balance(i % 2 ? &p.a : &p.b, 5, 3, &after_us) == i % 3);
+        CHECK(!after_us || i == 0);
+    }
+    CHECK(links_balance(&p.b, 5, 3, &after_us) == 1 && after_us);
+    CHECK(links_balance(&p.b, 5, 3, NULL) == 2);
+    CHECK(links_balance(&p.b, 5, 3, NULL) == 0);
+    CHECK(links_balance(&p.a, 5, 1, NULL) == 0); /* the counter stood at 1: beyond the end counts as 0 */
     close_pair(&p);
 }
 

@@ -348,9 +348,11 @@ class Engine:
     # routes
     def route_topic_known(self, namespace: int, /) -> bool:
         """Whether there are partitions of the topic with this namespace of partition 0."""
-    def route_topic_put(self, stream_id: int, namespace: int, counter: int, incarnations: array[int], /) -> None:
+    def route_topic_put(
+        self, stream_id: int, namespace: int, counter: int, incarnations: array[int], slots: array[int], /
+    ) -> None:
         """The partitions of a topic from 0 on, for all routes that follow; those that there are end. `incarnations`:
-        a u64 for each. Valid until the topic or stream ends. ValueError."""
+        a u64 for each; `slots` of their statistics: a u32. Valid until the topic or stream ends. ValueError."""
     def route_put(
         self,
         user_id: int,

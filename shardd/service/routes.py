@@ -47,7 +47,9 @@ class RouteEngine(Protocol):
     named by the namespace of its partition 0."""
 
     def route_topic_known(self, namespace: int, /) -> bool: ...
-    def route_topic_put(self, stream_id: int, namespace: int, counter: int, incarnations: array[int], /) -> None: ...
+    def route_topic_put(
+        self, stream_id: int, namespace: int, counter: int, incarnations: array[int], slots: array[int], /
+    ) -> None: ...
     def route_put(
         self,
         user_id: int,
@@ -113,15 +115,17 @@ class RouteService:
         meanwhile. Who waits behind us for the same topic finds them."""
         if self._engine.route_topic_known(_name(stream, topic)):
             return
-        incarnations = array("Q")
+        incarnations, slots = array("Q"), array("I")
         for begin in range(0, len(topic.partitions), _STEP_PARTITIONS):
             some = topic.partitions[begin : begin + _STEP_PARTITIONS]
             incarnations.extend([partition.incarnation for partition in some])
+            slots.extend([partition.slot for partition in some])
             yield
         now = self._metadata.state.streams.get(stream.id)
         found = None if now is None else now.topics.get(topic.id)
         if found is not None and found.incarnation == topic.incarnation and found.partitions is topic.partitions:
-            self._engine.route_topic_put(stream.id, _name(stream, topic), balanced_counter(topic), incarnations)
+            counter = balanced_counter(topic)
+            self._engine.route_topic_put(stream.id, _name(stream, topic), counter, incarnations, slots)
 
     def applied(self, old: State, new: State, record: Record) -> None:
         """A record, before it is acknowledged: the decisions that it concerns end, no others."""

@@ -3,10 +3,12 @@
  *   offset                      size                    content
  *   0                           4096                    header: magic, shards, size of a descriptor, seed
  *   4096                        shards * 4096           worker pages (worker_page in links.h)
- *   ...                         65536 * 4               balanced partitioning counters (u32)
+ *   ...                         65536 * 4               balanced partitioning counters: next partition (24 bits), shard
+ *                                                       that took the turn before (8)
  *   ...                         shards * 2 * 16384 * 4  connections by address (admission.h), rows of each worker (u32)
  *   ...                         sizeof(shared_logins)   failed logins, and who logged in (logins.h)
  *   ...                         STATS_SLOTS * 64        partition statistics, written by the owner
+ *   ...                         STATS_SLOTS * 4         turns that a partition is owed (i32, core/turns.h)
  *   ...                         shards^2 * ring bytes   descriptor rings, ring [from][to]
  *
  * Nothing here is ever written to disk. Fields that two processes touch are C11 atomics.

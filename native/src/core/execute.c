@@ -7,6 +7,7 @@
 #include "core/reads.h"
 #include "base/status.h"
 #include "core/sync.h"
+#include "core/turns.h"
 
 uint32_t execute_store(owned *target, const partition_request *what) {
     if (!fences_pass(&target->fences, what->consumer_id, what->assignment)) return STATUS_NOT_RESOLVED_CONSUMER;
@@ -30,13 +31,14 @@ static route *find_route(core *k, const session *who, const uint8_t *key, uint32
     return r;
 }
 
-static route_partition *chosen_partition(core *k, const route_topic *t, const send_request *s, uint32_t *status) {
+static route_partition *chosen_partition(core *k, route_topic *t, const session *who, const send_request *s,
+                                         uint32_t *status) {
     uint32_t partition = s->partition_id;
     if (s->partitioning != PARTITIONING_PARTITION_ID && t->partitions_count == 0) {
         *status = STATUS_TOPIC_ID_NOT_FOUND;
         return NULL;
     }
-    if (s->partitioning == PARTITIONING_BALANCED) partition = links_balance(&k->links, t->counter, t->partitions_count);
+    if (s->partitioning == PARTITIONING_BALANCED) partition = turns_take(k, t, who);
     else if (s->partitioning == PARTITIONING_MESSAGES_KEY)
         partition = hash_xxh32(s->key, s->key_length) % t->partitions_count;
     if (partition >= t->partitions_count) {
@@ -69,7 +71,7 @@ static inline __attribute__((always_inline)) execution execute_send(core *k, ses
     uint32_t status = 0;
     const route *r = find_route(k, who, s->address, s->stream_length + s->topic_length);
     if (r == NULL) return NEEDS_ROUTE;
-    route_partition *p = r->can_send ? chosen_partition(k, r->topic, s, &status) : NULL;
+    route_partition *p = r->can_send ? chosen_partition(k, r->topic, who, s, &status) : NULL;
     if (p == NULL) {
         caller_status(from, r->can_send ? status : STATUS_UNAUTHORIZED);
         return EXECUTED;

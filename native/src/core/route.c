@@ -43,8 +43,10 @@ static void topic_end(route_table *t, route_topic **place) {
     t->topics_count--;
     for (uint32_t i = 0; i < topic->partitions_count; i++) t->drop(&topic->partitions[i]);
     free(topic->partitions);
+    free(topic->own);
     topic->partitions = NULL;
-    topic->partitions_count = 0;
+    topic->own = NULL;
+    topic->partitions_count = topic->own_count = 0;
     topic->ended = true;
     topic_release(topic);
 }
@@ -80,7 +82,10 @@ route_topic *routes_topic_put(route_table *t, uint32_t stream_id, uint64_t ns, u
     route_topic *topic = calloc(1, sizeof *topic);
     if (topic == NULL) return NULL;
     topic->partitions = calloc(partitions_count > 0 ? partitions_count : 1, sizeof *topic->partitions);
-    if (topic->partitions == NULL) {
+    topic->own = calloc(partitions_count > 0 ? partitions_count : 1, sizeof *topic->own);
+    if (topic->partitions == NULL || topic->own == NULL) {
+        free(topic->partitions);
+        free(topic->own);
         free(topic);
         return NULL;
     }

@@ -21,6 +21,7 @@ typedef struct route_partition {
     uint64_t ns;
     uint64_t incarnation;
     uint32_t owner; /* shard */
+    uint32_t slot;  /* of its statistics, and of the turns that it is owed (turns.h) */
     owned *local;   /* retained; NULL when another shard owns it or it is not open here yet */
 } route_partition;
 
@@ -34,6 +35,12 @@ typedef struct route_topic {
     uint32_t counter;    /* balanced counter of the topic */
     uint32_t partitions_count;
     route_partition *partitions;
+    uint32_t *own, own_count; /* indexes of the partitions that this shard owns */
+    struct {                  /* turns.c */
+        uint64_t connection;  /* that sent last */
+        int64_t last_us;
+        uint32_t crowd, alone, own;
+    } turns;
 } route_topic;
 
 typedef struct route {
@@ -64,7 +71,8 @@ route *routes_find(const route_table *t, uint32_t user_id, const uint8_t *key, u
 route *routes_put(route_table *t, uint32_t user_id, const uint8_t *key, uint32_t key_length, route_topic *topic);
 /* The topic whose partition 0 has that namespace; NULL: unknown, or ended. */
 route_topic *routes_topic(const route_table *t, uint64_t ns);
-/* Makes (or replaces) what is known of a topic, with room for its partitions; NULL without memory. */
+/* Makes (or replaces) what is known of a topic, with room for its partitions, and for those that this shard owns; NULL
+ * without memory. */
 route_topic *routes_topic_put(route_table *t, uint32_t stream_id, uint64_t ns, uint32_t partitions_count);
 
 void routes_end_user(route_table *t, uint32_t user_id);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define PAGE 4096u
+#define COUNTER_SHARD_SHIFT 24u
 #define REGION_MAGIC 0x3152534452414853ull /* "SHARDSR1" */
 
 typedef struct region_header {
@@ -25,9 +26,10 @@ static size_t addresses_offset(uint32_t shards) { return counters_offset(shards)
 static size_t addresses_bytes(void) { return (size_t)SHARED_ADDRESS_ROWS * SHARED_ADDRESS_COLUMNS * sizeof(uint32_t); }
 static size_t logins_offset(uint32_t shards) { return addresses_offset(shards) + shards * addresses_bytes(); }
 static size_t stats_offset(uint32_t shards) { return logins_offset(shards) + sizeof(shared_logins); }
-static size_t rings_offset(uint32_t shards) {
+static size_t owed_offset(uint32_t shards) {
     return stats_offset(shards) + SHARED_STATS_SLOTS * sizeof(partition_stats);
 }
+static size_t rings_offset(uint32_t shards) { return owed_offset(shards) + SHARED_STATS_SLOTS * sizeof(int32_t); }
 static size_t ring_stride(void) { return (sizeof(link_ring) + PAGE - 1) / PAGE * PAGE; }
 
 size_t links_region_bytes(uint32_t shards) { return rings_offset(shards) + (size_t)shards * shards * ring_stride(); }
@@ -63,6 +65,7 @@ static int map_region(links *l, int fd) {
     l->logins = (shared_logins *)(void *)(l->region + logins_offset(l->shards));
     l->seed = header->seed;
     l->stats = (partition_stats *)(void *)(l->region + stats_offset(l->shards));
+    l->owed = (_Atomic int32_t *)(void *)(l->region + owed_offset(l->shards));
     return 0;
 }
 
@@ -225,13 +228,15 @@ bool links_sleep(links *l) {
 
 void links_wake(links *l) { atomic_store_explicit(&links_page(l, l->shard)->sleeping, 0, memory_order_relaxed); }
 
-uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions) {
-    ASSERT(partitions > 0);
+uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions, bool *after_us) {
+    ASSERT(partitions > 0 && partitions <= BALANCED_PARTITIONS_MAX);
     _Atomic uint32_t *place = &l->counters[counter % SHARED_COUNTERS];
-    uint32_t seen = atomic_load(place), value;
+    uint32_t seen = atomic_load(place), value, shard = l->shard << COUNTER_SHARD_SHIFT;
     do {
-        value = seen < partitions ? seen : 0; /* partitions were deleted: a counter beyond the end counts as 0 */
-    } while (!atomic_compare_exchange_weak(place, &seen, (value + 1) % partitions));
+        value = seen & BALANCED_PARTITIONS_MAX;
+        if (value >= partitions) value = 0; /* partitions were deleted: a counter beyond the end counts as 0 */
+    } while (!atomic_compare_exchange_weak(place, &seen, (value + 1) % partitions | shard));
+    if (after_us != NULL) *after_us = (seen & ~BALANCED_PARTITIONS_MAX) == shard;
     return value;
 }
 

@@ -93,6 +93,7 @@ typedef struct links {
     uint8_t *region;
     size_t region_bytes;
     partition_stats *stats;
+    _Atomic int32_t *owed; /* by slot of the statistics: turns (core/turns.h) */
     _Atomic uint32_t *counters;
     _Atomic uint32_t *addresses; /* [shard][row][column] (admission.h) */
     shared_logins *logins;       /* (logins.h) */
@@ -136,8 +137,10 @@ void links_ring_doorbells(links *l);
 /* Announces that we are about to sleep; false when something arrived meanwhile. */
 bool links_sleep(links *l);
 void links_wake(links *l);
-/* The balanced counter of a topic with `partitions` partitions: its value now; then (value + 1) % partitions. */
-uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions);
+#define BALANCED_PARTITIONS_MAX 0xffffffu /* the shard that took a turn stands above */
+/* The balanced counter of a topic with `partitions` partitions: its value now; then (value + 1) % partitions.
+ * `after_us` (may be NULL): this shard has taken the turn before, too. */
+uint32_t links_balance(links *l, uint32_t counter, uint32_t partitions, bool *after_us);
 /* Whether polls wait for memory of a pool: its worker says so, all read it. */
 void links_mark_output_contended(links *l, bool contended);
 bool links_output_contended(const links *l, uint32_t shard);

@@ -141,9 +141,9 @@ static int fault_ftruncate(void *context, int fd, off_t length) {
     return disk_system.ftruncate(NULL, fd, length);
 }
 
-static int fault_allocate(void *context, int fd, off_t from, off_t length) {
+static int fault_allocate(void *context, int fd, int mode, off_t from, off_t length) {
     FAULT_OR_RETURN(FAULT_ALLOCATE);
-    return disk_system.allocate(NULL, fd, from, length);
+    return disk_system.allocate(NULL, fd, mode, from, length);
 }
 
 static int fault_fdatasync(void *context, int fd) {

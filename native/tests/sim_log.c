@@ -21,7 +21,7 @@ typedef struct sim_calls {
     int64_t (*pwrite)(int fd, const void *data, uint64_t length, int64_t position);
     int64_t (*pread)(int fd, void *data, uint64_t length, int64_t position);
     int64_t (*ftruncate)(int fd, int64_t length);
-    int64_t (*allocate)(int fd, int64_t from, int64_t length);
+    int64_t (*allocate)(int fd, int mode, int64_t from, int64_t length);
     int64_t (*fdatasync)(int fd);
     int64_t (*rename)(const char *from, const char *to);
     int64_t (*unlink)(const char *path);
@@ -81,8 +81,8 @@ static ssize_t sim_pread(void *context, int fd, void *data, size_t length, off_t
 
 static int sim_ftruncate(void *context, int fd, off_t length) { return (int)judged(CALLS->ftruncate(fd, length)); }
 
-static int sim_allocate(void *context, int fd, off_t from, off_t length) {
-    return (int)judged(CALLS->allocate(fd, from, length));
+static int sim_allocate(void *context, int fd, int mode, off_t from, off_t length) {
+    return (int)judged(CALLS->allocate(fd, mode, from, length));
 }
 
 static int sim_fdatasync(void *context, int fd) { return (int)judged(CALLS->fdatasync(fd)); }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.sim.disk import change, torn
 
+KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 ERRNO = {
     "open": (errno.EMFILE, errno.ENOSPC, errno.EIO, errno.EINTR),
     "duplicate": (errno.EMFILE,),
@@ -135,9 +136,9 @@ class LogDisk:
             self._write(self._file(descriptor), length, None)
         return failure
 
-    def allocate(self, descriptor: int, start: int, length: int) -> int:
+    def allocate(self, descriptor: int, mode: int, start: int, length: int) -> int:
         failure = self._judge("allocate")
-        if not failure and start + length > len(self._file(descriptor).content):
+        if not failure and not mode & KEEP_SIZE and start + length > len(self._file(descriptor).content):
             os.ftruncate(descriptor, start + length)
             self._write(self._file(descriptor), start + length, None)
         return failure

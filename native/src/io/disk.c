@@ -36,9 +36,9 @@ static int system_ftruncate(void *context, int fd, off_t length) {
     return ftruncate(fd, length);
 }
 
-static int system_allocate(void *context, int fd, off_t from, off_t length) {
+static int system_allocate(void *context, int fd, int mode, off_t from, off_t length) {
     (void)context;
-    return fallocate(fd, 0, from, length);
+    return fallocate(fd, mode, from, length);
 }
 
 static int system_fdatasync(void *context, int fd) {

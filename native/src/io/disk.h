@@ -13,7 +13,8 @@ typedef struct disk {
     ssize_t (*pwritev)(void *context, int fd, const struct iovec *parts, int count, off_t position);
     ssize_t (*pread)(void *context, int fd, void *data, size_t length, off_t position);
     int (*ftruncate)(void *context, int fd, off_t length);
-    int (*allocate)(void *context, int fd, off_t from, off_t length); /* space that reads as zeros; the file grows */
+    /* Space that reads as zeros. `mode` as of fallocate: 0, the file grows; FALLOC_FL_KEEP_SIZE, it does not. */
+    int (*allocate)(void *context, int fd, int mode, off_t from, off_t length);
     int (*fdatasync)(void *context, int fd);
     int (*rename)(void *context, const char *from, const char *to);
     int (*unlink)(void *context, const char *path);

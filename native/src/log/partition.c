@@ -56,7 +56,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->marker_dirty = true;
         index_cache_reset(&p->index, segments[count - 1].count);
         p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
-        p->allocate_ahead = p->level == LEVEL_DURABLE;
+        partition_space_begins(p);
     }
     return 0;
 }

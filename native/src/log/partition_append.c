@@ -55,21 +55,6 @@ static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, u
     return 0;
 }
 
-/* At `durable`: a log that grows with every batch makes the file system commit its new size with every sync
- * (docs/adr/0007-levels.md). Space ahead of the records that reads as zeros avoids that; a failure costs only speed. */
-static void allocate_ahead(partition *p, const segment *s, int fd, uint64_t bytes) {
-    uint64_t end = s->log_bytes + bytes, ahead = end + ALLOCATE_AHEAD_BYTES;
-    if (ahead > p->segment_size_bytes) ahead = p->segment_size_bytes;
-    if (!p->allocate_ahead || end <= p->stale_end || end >= ahead) return;
-    uint64_t from = p->stale_end > s->log_bytes ? p->stale_end : s->log_bytes;
-    int result;
-    do result = p->disk->allocate(p->disk->context, fd, (off_t)from, (off_t)(ahead - from));
-    while (result != 0 && errno == EINTR);
-    p->allocate_ahead = result == 0;
-    p->stale_end = ahead; /* a failed call may have made a part of it */
-    p->stale_zeroed = true;
-}
-
 /* Nothing stays of a write that failed when the file had `end` bytes. The status. */
 static __attribute__((noinline)) uint32_t undo_write(partition *p, segment *s, int fd, uint64_t end) {
     uint32_t status = partition_refused(p, errno);
@@ -215,7 +200,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status == 0) *status = gather(p, s, batches, count, now_us, parts + 1, &g);
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
-        allocate_ahead(p, s, fd, g.bytes);
+        if (p->allocate_ahead || g.bytes >= RESERVE_BATCH_BYTES) partition_make_space(p, s, fd, g.bytes);
         *status = p->producers != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
                                              partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
@@ -317,6 +302,7 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     uint64_t length = a->assigned - a->written, at = a->log_end + a->written, written;
     if (length > APPEND_PART_BYTES) length = APPEND_PART_BYTES;
     struct iovec part = {.iov_base = b->messages + a->written, .iov_len = length};
+    if (!p->allocate_ahead) partition_make_space(p, s, fd, a->written + length);
     s->log_dirty = true;
     partition_dirty_active(p);
     if (file_write(p->disk, fd, &part, 1, at, &written) != 0) {

@@ -12,6 +12,9 @@
 #define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */
 #define DAMAGED_MAX 1024u               /* ranges known to be damaged */
 #define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
+#define RESERVE_BYTES_MIN (1u << 20)    /* at the other levels: blocks behind the end of a log of that many bytes, */
+#define RESERVE_BYTES_MAX (8u << 20)    /* so many at most, */
+#define RESERVE_BATCH_BYTES (32u << 10) /* when so many are appended at once */
 #define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
 #define DIRECTORY_LEVELS 7u             /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value) \
@@ -55,6 +58,8 @@ struct partition {
     uint64_t stale_end;    /* the active .log has bytes behind its records up to here; 0: none */
     bool stale_zeroed;     /* they are zero, hence no records: allocated ahead, or what a failed write left */
     bool allocate_ahead;   /* at `durable`, until the file system refuses; again with the next segment */
+    bool reserve_ahead;    /* the same at the other levels */
+    uint64_t reserved_end; /* blocks of the active .log are there up to here; 0: not known */
     bool roll_pending;     /* the active segment is sealed, the next one could not be made yet */
     bool sparse;           /* a segment has, or had, offsets without a record */
     bool covers_producers; /* the running sync brings log and producers to the device */
@@ -182,7 +187,10 @@ static inline void partition_dirty_active(partition *p) {
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
-/* Cuts what the active log holds behind its records. 0 or -1. */
+/* partition_space.c */
+void partition_space_begins(partition *p); /* with a new active segment, or another level */
+void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
+/* Cuts what the active log holds behind its records, and gives back what was reserved. 0 or -1. */
 int partition_cut_ahead(partition *p);
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
 /* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */

@@ -15,7 +15,7 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
     p->level = level;
     if (level != LEVEL_DURABLE && p->producers != NULL) producers_not_durable(p->producers);
-    p->allocate_ahead = level == LEVEL_DURABLE && p->segments.count > 0;
+    partition_space_begins(p);
     if (level == LEVEL_DURABLE) {
         p->found_end = shown;
         if (p->segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */

@@ -31,18 +31,6 @@ static int make_directory(partition *p) {
     return 0;
 }
 
-int partition_cut_ahead(partition *p) {
-    if (p->stale_end == 0 || p->segments.count == 0) return 0;
-    if (p->parts != NULL) p->parts->cut = true;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
-    p->stale_end = 0;
-    s->log_dirty = true; /* its new length */
-    partition_dirty_active(p);
-    return 0;
-}
-
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);
@@ -57,7 +45,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
     s->manifest_dirty = true;
     p->last_timestamp = born_at; /* also when the clock goes back before its first record */
-    p->allocate_ahead = p->level == LEVEL_DURABLE;
+    partition_space_begins(p);
     index_cache_reset(&p->index, 0);
     p->roll_pending = false;
     p->roll_at_us = UINT64_MAX;

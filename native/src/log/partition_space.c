@@ -1,0 +1,73 @@
+/* Space of the active log before its records are there.
+ *
+ * At `durable` the file grows ahead of its records with zeros, so that a sync need not commit a new length
+ * (docs/adr/0007-levels.md). At the other levels blocks are reserved behind its end when large batches come: the file
+ * keeps its length, and the kernel need not find a block for each page that is written (docs/adr/0104). A file system
+ * that refuses costs only speed. */
+#include "log/partition_internal.h"
+
+#include "log/partition_files.h"
+
+#include <errno.h>
+#include <linux/falloc.h>
+
+static bool allocate(partition *p, int fd, int mode, uint64_t from, uint64_t end) {
+    int result;
+    do result = p->disk->allocate(p->disk->context, fd, mode, (off_t)from, (off_t)(end - from));
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+static void grow(partition *p, const segment *s, int fd, uint64_t end) {
+    uint64_t ahead = end + ALLOCATE_AHEAD_BYTES;
+    if (ahead > p->segment_size_bytes) ahead = p->segment_size_bytes;
+    if (end <= p->stale_end || end >= ahead) return;
+    p->allocate_ahead = allocate(p, fd, 0, p->stale_end > s->log_bytes ? p->stale_end : s->log_bytes, ahead);
+    p->stale_end = ahead; /* a failed call may have made a part of it */
+    p->stale_zeroed = true;
+}
+
+/* As much as is there already, RESERVE_BYTES_MAX at most: what has little gets nothing. */
+static void reserve(partition *p, const segment *s, int fd, uint64_t end) {
+    uint64_t step = s->log_bytes < RESERVE_BYTES_MAX ? s->log_bytes : RESERVE_BYTES_MAX;
+    uint64_t until = end + step > p->segment_size_bytes ? p->segment_size_bytes : end + step;
+    if (end <= p->reserved_end || step < RESERVE_BYTES_MIN || until <= end) return;
+    uint64_t from = p->reserved_end > s->log_bytes ? p->reserved_end : s->log_bytes;
+    p->reserve_ahead = allocate(p, fd, FALLOC_FL_KEEP_SIZE, from, until);
+    p->reserved_end = until;
+}
+
+void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes) {
+    if (p->allocate_ahead) grow(p, s, fd, s->log_bytes + bytes);
+    else if (p->reserve_ahead && bytes >= RESERVE_BATCH_BYTES) reserve(p, s, fd, s->log_bytes + bytes);
+}
+
+void partition_space_begins(partition *p) {
+    p->allocate_ahead = p->level == LEVEL_DURABLE && p->segments.count > 0;
+    p->reserve_ahead = p->level != LEVEL_DURABLE;
+    p->reserved_end = 0;
+}
+
+/* Its length stays, so nothing depends on it. A process before this one may have reserved, too. */
+static void give_back_reserved(partition *p, const segment *s, int fd) {
+    if (s->log_bytes >= RESERVE_BYTES_MIN && p->level != LEVEL_DURABLE)
+        (void)file_truncate(p->disk, fd, partition_file_end(p, s));
+    p->reserved_end = 0;
+}
+
+int partition_cut_ahead(partition *p) {
+    if (p->segments.count == 0) return 0;
+    segment *s = segment_active(&p->segments);
+    if (p->stale_end == 0 && s->log_bytes < RESERVE_BYTES_MIN) return 0;
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (p->stale_end == 0) {
+        if (fd >= 0) give_back_reserved(p, s, fd);
+        return 0;
+    }
+    if (p->parts != NULL) p->parts->cut = true;
+    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
+    p->stale_end = p->reserved_end = 0;
+    s->log_dirty = true; /* its new length */
+    partition_dirty_active(p);
+    return 0;
+}

@@ -94,7 +94,7 @@ def test_a_wrong_answer_ends_the_run_with_a_sentence(name: str, answer: bytes, s
 def test_a_plan_that_makes_no_sense_is_refused() -> None:
     plan = make_plan(Options(BY_NAME["pinned-producer"], 1, 1, 1, 0, 1))
     good = plan.packed(plan.actors[0], 0, 0, 0, 0)
-    fields = struct.unpack("<28Q", good)
+    fields = struct.unpack("<29Q", good)
     for at, value in (
         (13, 1 << 40),
         (9, 0),
@@ -110,7 +110,7 @@ def test_a_plan_that_makes_no_sense_is_refused() -> None:
         wrong = [*fields]
         wrong[at] = value
         with pytest.raises(ValueError):
-            _load.run(bytearray(64), struct.pack("<28Q", *wrong), b"x" * 1000, 0, 0, [None])
+            _load.run(bytearray(64), struct.pack("<29Q", *wrong), b"x" * 1000, 0, 0, [None])
     for plans in (b"", good[:-1]):
         with pytest.raises(ValueError):
             _load.run(bytearray(64), plans, b"x" * 1000, 0, 0, [None])

@@ -39,7 +39,8 @@ enum {
     BATCH_COUNT_AT = 48
 };
 
-enum { ASSIGNED_MAX = 100000, SYNC_INTERVAL_MS = 5000 /* after each heartbeat, as clients do */ };
+/* Clients ask for their partitions after each heartbeat; here also when there is nothing in those that they know. */
+enum { ASSIGNED_MAX = 100000, SYNC_INTERVAL_MS = 5000, SYNC_IDLE_INTERVAL_MS = 100 };
 
 static size_t send_room(const actor_plan *plan) {
     return HEAD + SEND_HEAD_MAX + HEAD + (size_t)plan->batch_max * (FRAME + (size_t)plan->payload_max);
@@ -123,10 +124,11 @@ static void put_sync(actor *a, const frame_target *target) {
 static void poll_iggy09(actor *a, asked *asked) {
     frame_target target = target_of(a->plan);
     assignment *own = &a->reply.own;
-    bool old = !own->known || own->count == 0 || asked->started_ns - own->asked_ns > SYNC_INTERVAL_MS * 1000000ull;
+    uint64_t interval_ms = a->empty_since_ns == 0 ? SYNC_INTERVAL_MS : SYNC_IDLE_INTERVAL_MS;
+    if (own->since_ns == 0) own->since_ns = asked->started_ns; /* so each answer is used once at least */
+    bool old = !own->known || own->count == 0 || asked->started_ns - own->since_ns > interval_ms * 1000000ull;
     if (target.member && old) {
         asked->assigns = true;
-        own->asked_ns = asked->started_ns;
         put_sync(a, &target);
     } else {
         target.names = target.member;
@@ -269,6 +271,7 @@ static const char *settle_assignment(reply *r) {
     if (r->received == HEAD) return "the server says that a member of a group is none";
     if (r->text.pending != PARTITION || r->own.count != r->text.items) return "the partitions of a member are cut";
     r->own.known = true;
+    r->own.since_ns = 0;
     r->assigned = r->own.count > 0;
     return NULL;
 }

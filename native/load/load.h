@@ -105,7 +105,7 @@ typedef struct asked {
 typedef struct assignment {
     uint32_t *partitions;
     uint32_t count, room, next; /* next: its turn */
-    uint64_t asked_ns;
+    uint64_t since_ns;          /* of the first poll by it; 0: there was none */
     bool known;
 } assignment;
 

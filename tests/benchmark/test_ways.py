@@ -82,8 +82,8 @@ GROUPED = ("balanced-consumer-group", "balanced-producer-and-consumer-group", "e
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_of_09_read_each_message_once(name: str, tmp_path: Path) -> None:
-    chosen = options(name, tmp_path, dialect="0.9", batch=Span(10, 10), message_size=Span(100, 100), partitions=4)
-    report = measure(replace(chosen, streams=1), Output())
+    chosen = options(name, tmp_path, dialect="0.9", batch=Span(10, 10), message_size=Span(100, 100))
+    report = measure(replace(chosen, streams=1, partitions=4), Output())
     moved: dict[str, int] = {}
     for each in report["individual_metrics"]:
         summary = each["summary"]
@@ -98,8 +98,8 @@ def test_groups_of_09_read_each_message_once(name: str, tmp_path: Path) -> None:
 
 
 def test_a_member_of_09_without_a_partition_waits_for_the_others(tmp_path: Path) -> None:
-    chosen = options("balanced-consumer-group", tmp_path, dialect="0.9", batch=Span(10, 10), consumers=4)
-    report = measure(replace(chosen, streams=1, partitions=2), Output())
+    chosen = options("balanced-consumer-group", tmp_path, dialect="0.9", batch=Span(10, 10))
+    report = measure(replace(chosen, streams=1, partitions=2, consumers=4), Output())
     read = [each["summary"]["total_messages"] for each in report["individual_metrics"]]
     assert sum(read) == 1600 and sorted(read)[:2] == [0, 0]
 

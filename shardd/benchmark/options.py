@@ -260,5 +260,6 @@ def _check_own(options: Options) -> None:
     one = 128 + options.batch.most * (80 + options.message_size.most)
     if one > 1 << 30:
         raise BenchError("a batch has more than 1 GiB: let it have fewer or smaller messages")
-    if senders * options.depth * one > MEMORY_BYTES_MAX:
+    copies = 2 if options.reopens else 1
+    if senders * options.depth * one * copies > MEMORY_BYTES_MAX:
         raise BenchError("the requests of all producers would take more than 2 GiB of memory")

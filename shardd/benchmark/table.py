@@ -68,7 +68,11 @@ def _below(own: dict[str, Any]) -> list[str]:
         lines.append(
             f"Server: {server['cpu_seconds']:.2f} s of CPU, {server['cpu_us_per_message']:.2f} us a message"
             + (f", {server['cpu_ns_per_byte']:.3g} ns a byte" if "cpu_ns_per_byte" in server else "")
-            + (f", {server['written_bytes_per_message']:,.0f} bytes to disk" if server.get("written_bytes") else "")
+            + (
+                f", {server['written_bytes_per_message']:,.0f} bytes a message to disk"
+                if server.get("written_bytes")
+                else ""
+            )
             + (f"; {memory / 2**20:,.0f} MiB of memory at the end." if memory else ".")
         )
     if own["loop"] == "open":

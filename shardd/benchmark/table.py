@@ -64,15 +64,11 @@ def _below(own: dict[str, Any]) -> list[str]:
         + (f", {client['empty_polls']:,} empty polls." if client["empty_polls"] else ".")
     )
     if server.get("cpu_us_per_message") is not None:
-        memory = server.get("memory_bytes")
+        memory, written = server.get("memory_bytes"), server.get("written_bytes_per_message")
         lines.append(
             f"Server: {server['cpu_seconds']:.2f} s of CPU, {server['cpu_us_per_message']:.2f} us a message"
             + (f", {server['cpu_ns_per_byte']:.3g} ns a byte" if "cpu_ns_per_byte" in server else "")
-            + (
-                f", {server['written_bytes_per_message']:,.0f} bytes a message to disk"
-                if server.get("written_bytes")
-                else ""
-            )
+            + (f", {written:,.0f} bytes a message to disk" if written else "")
             + (f"; {memory / 2**20:,.0f} MiB of memory at the end." if memory else ".")
         )
     if own["loop"] == "open":

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,7 @@ import pytest
 from shardd.benchmark import disturb, reopen
 from shardd.benchmark.kinds import BY_NAME
 from shardd.benchmark.measure import measure
-from shardd.benchmark.options import BenchError, Options, Output, Span, Tls
+from shardd.benchmark.options import BenchError, Options, Output, Progress, Span, Tls
 from shardd.benchmark.servers.connection import Connection
 from shardd.benchmark.servers.own import OwnShardd
 from shardd.benchmark.servers.wire import Wire, control
@@ -64,6 +63,7 @@ class Watched(OwnShardd):
         self.before: list[int] = []
         self.after: list[int] = []
         self.messages = 0
+        self.without_one_stream = 0
 
     def start(self, options: Options) -> None:
         super().start(options)
@@ -73,7 +73,8 @@ class Watched(OwnShardd):
         self.after = [each.pid for each in self.workers().values()]
         with control(self._reached(self.chosen)) as client:
             topics = [client.topic(f"bench-stream-{number}", "topic-1") for number in (1, 2)]
-        self.messages = sum(topic.messages_count for topic in topics if topic is not None)
+        counts = [topic.messages_count for topic in topics if topic is not None]
+        self.messages, self.without_one_stream = sum(counts), counts[0]
         return super().stats(options)
 
 
@@ -102,6 +103,7 @@ def test_acknowledged_batches_survive_kills_and_the_stall_is_seen(way: str, tmp_
     sent = acknowledged(report)
     most = chosen.batch.most * beside["requests_sent_again"]
     assert sent <= server.messages <= sent + most, "what was sent again is there once or twice"
+    assert server.without_one_stream < sent, "this count would not see a loss"
     text = "\n".join(lines_of(report))
     assert f"Killed: {beside['times']} workers" in text and f"Sent again: {beside['requests_sent_again']}" in text
     assert own["server"]["cpu_seconds"] > 0
@@ -123,18 +125,16 @@ def test_a_load_that_ends_before_a_kill_has_not_measured_one(tmp_path: Path, mon
 def test_a_broken_connection_ends_every_other_run(tmp_path: Path) -> None:
     with Server(tmp_path / "data", ONE_SHARD) as server:
         chosen = options(tmp_path, own=False, server_address=server.address, disturbance="", batches=10_000)
+        killed: list[int] = []
 
-        def kill() -> None:
-            time.sleep(0.5)
-            os.kill(server.worker_pids()[0], signal.SIGKILL)
+        def kill(progress: Progress | None) -> None:
+            if progress is not None and progress.messages > 0 and not killed:
+                killed.append(server.worker_pids()[0])
+                os.kill(killed[0], signal.SIGKILL)
 
-        thread = threading.Thread(target=kill)
-        thread.start()
-        try:
-            with pytest.raises(BenchError, match=r"closed a connection|reset|Broken pipe"):
-                measure(chosen, Output(), Wire())
-        finally:
-            thread.join()
+        with pytest.raises(BenchError, match=r"closed a connection|reset|Broken pipe"):
+            measure(chosen, Output(watch=kill), Wire())
+        assert killed
 
 
 @pytest.mark.parametrize(

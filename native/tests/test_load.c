@@ -20,6 +20,7 @@ typedef struct peer {
     int fd;
     uint64_t seed;         /* of garbage; 0: right answers */
     uint32_t closes_after; /* so many requests, the last of which it does not answer; 0: never */
+    uint32_t status;       /* of the last of these, if it is answered */
     uint32_t sends, messages, wrong;
 } peer;
 
@@ -75,7 +76,11 @@ static void *serve(void *argument) {
         p->sends++;
         if (!is_whole(frame, length, &count)) p->wrong++;
         p->messages += count;
-        if (p->sends == p->closes_after) break;
+        if (p->sends == p->closes_after) {
+            put_u32(done, p->status);
+            if (p->status != 0) send(p->fd, done, sizeof done, MSG_NOSIGNAL);
+            break;
+        }
         send(p->fd, done, sizeof done, MSG_NOSIGNAL);
     }
     shutdown(p->fd, SHUT_RDWR);
@@ -108,6 +113,7 @@ static bool run_one(actor_plan plan, peer *p, uint64_t *messages, load_run *run)
 typedef struct others {
     int broken[2], opened[2]; /* pipes */
     uint32_t closes_after;    /* of each but the last */
+    uint32_t status;          /* of the first */
     uint32_t count, most;
     peer peers[OTHERS_MAX];
     pthread_t threads[OTHERS_MAX];
@@ -138,7 +144,7 @@ static bool run_broken(actor_plan plan, others *o, peer *first, uint64_t *messag
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || pipe(o->broken) != 0 || pipe(o->opened) != 0) abort();
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
     fcntl(o->opened[0], F_SETFL, O_NONBLOCK);
-    *first = (peer){.fd = pair[1], .closes_after = o->closes_after};
+    *first = (peer){.fd = pair[1], .closes_after = o->closes_after, .status = o->status};
     plan.fd = (uint64_t)pair[0];
     if (pthread_create(&thread, NULL, serve, first) != 0 || pthread_create(&opener, NULL, reopen, o) != 0) abort();
     *run = (load_run){.slots = slots, .payload = payload, .reopens = true};
@@ -264,6 +270,24 @@ static void test_a_request_that_breaks_every_connection_ends_the_run(void) {
     CHECK_EQUAL(messages, 0);
 }
 
+static void test_a_request_is_sent_again_when_its_shard_was_away_and_for_no_other_status(void) {
+    const uint32_t statuses[] = {11001, 12001, 6};
+    for (unsigned i = 0; i < 3; i++) {
+        others o = {.closes_after = 30, .most = 1, .status = statuses[i]};
+        peer seen;
+        uint64_t messages;
+        load_run run;
+        set_slots(100, 0);
+        bool done = run_broken(sender(1, 10, PAYLOAD_BYTES), &o, &seen, &messages, &run);
+        CHECK_EQUAL(done, statuses[i] != 6);
+        CHECK_EQUAL(run.broken, 0);
+        CHECK_EQUAL(run.refused, statuses[i] != 6);
+        CHECK_EQUAL(run.sent_again, run.refused);
+        if (done) CHECK_EQUAL(messages, 1000);
+        else CHECK(strstr(run.fault, "status 6") != NULL);
+    }
+}
+
 static void test_garbage_ends_a_run_and_nothing_else(void) {
     for (uint64_t seed = 1; seed <= GARBAGE_RUNS; seed++) {
         peer p = {.seed = seed};
@@ -287,6 +311,7 @@ int main(void) {
     RUN(test_records_have_a_bound);
     RUN(test_what_a_broken_connection_has_not_answered_is_sent_again);
     RUN(test_a_request_that_breaks_every_connection_ends_the_run);
+    RUN(test_a_request_is_sent_again_when_its_shard_was_away_and_for_no_other_status);
     RUN(test_garbage_ends_a_run_and_nothing_else);
     return check_report();
 }

@@ -18,6 +18,7 @@ from shardd.benchmark import disturb, reopen
 from shardd.benchmark.kinds import BY_NAME
 from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Progress, Span, Tls
+from shardd.benchmark.page import page_of
 from shardd.benchmark.servers.connection import Connection
 from shardd.benchmark.servers.own import OwnShardd
 from shardd.benchmark.servers.wire import Wire, control
@@ -105,6 +106,7 @@ def test_acknowledged_batches_survive_kills_and_the_stall_is_seen(way: str, tmp_
     assert sent <= server.messages <= sent + most, "what was sent again is there once or twice"
     assert server.without_one_stream < sent, "this count would not see a loss"
     text = "\n".join(lines_of(report))
+    assert f"Killed: {beside['times']} workers" in page_of(report)
     assert f"Killed: {beside['times']} workers" in text and f"Sent again: {beside['requests_sent_again']}" in text
     assert own["server"]["cpu_seconds"] > 0
 

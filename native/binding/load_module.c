@@ -3,6 +3,7 @@
 #include <Python.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "load/dialect.h"
 #include "load/floor.h"
@@ -50,8 +51,12 @@ static PyObject *run_actors(load_run *run, const actor_plan *plans, size_t count
     PyObject *results = NULL;
     if (!done) PyErr_SetString(PyExc_RuntimeError, run->fault);
     else if ((results = results_of(actors, count)) != NULL)
-        results = Py_BuildValue("(NKKKK)", results, (unsigned long long)run->cpu_ns, (unsigned long long)run->wall_ns,
-                                (unsigned long long)run->waited_ns, (unsigned long long)run->empty_polls);
+        results = Py_BuildValue("(NKKKKKKKKKK)", results, (unsigned long long)run->cpu_ns,
+                                (unsigned long long)run->wall_ns, (unsigned long long)run->waited_ns,
+                                (unsigned long long)run->empty_polls, (unsigned long long)run->sent_bytes,
+                                (unsigned long long)run->received_bytes, (unsigned long long)run->broken,
+                                (unsigned long long)run->refused, (unsigned long long)run->sent_again,
+                                (unsigned long long)run->interrupted_ns);
     for (size_t i = 0; i < count; i++) actor_close(&actors[i]);
     free(actors);
     return results;
@@ -61,9 +66,11 @@ static PyObject *run(PyObject *module, PyObject *args) {
     Py_buffer slots, plans, payload;
     unsigned long long warmup_ns;
     long long parent;
+    int broken_fd = -1, opened_fd = -1;
     PyObject *channels;
     (void)module;
-    if (!PyArg_ParseTuple(args, "w*y*y*KLO!", &slots, &plans, &payload, &warmup_ns, &parent, &PyList_Type, &channels))
+    if (!PyArg_ParseTuple(args, "w*y*y*KLO!|ii", &slots, &plans, &payload, &warmup_ns, &parent, &PyList_Type, &channels,
+                          &broken_fd, &opened_fd))
         return NULL;
     size_t count = (size_t)plans.len / sizeof(actor_plan), slots_count = (size_t)slots.len / sizeof(int64_t);
     const char *wrong = NULL;
@@ -81,7 +88,13 @@ static PyObject *run(PyObject *module, PyObject *args) {
     if (wrong != NULL) PyErr_SetString(PyExc_ValueError, wrong);
     else if (copies == NULL) PyErr_NoMemory();
     else {
-        load_run state = {.slots = slots.buf, .payload = payload.buf, .warmup_ns = warmup_ns, .parent = parent};
+        load_run state = {.slots = slots.buf,
+                          .payload = payload.buf,
+                          .warmup_ns = warmup_ns,
+                          .parent = parent,
+                          .reopens = broken_fd >= 0,
+                          .broken_fd = broken_fd,
+                          .opened_fd = opened_fd};
         result = run_actors(&state, copies, count, channels);
     }
     free(copies);
@@ -140,6 +153,27 @@ static PyObject *receive_channel(PyObject *module, PyObject *args) {
     return n < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyBytes_FromStringAndSize((char *)bytes, n);
 }
 
+static PyObject *hand_opened(PyObject *module, PyObject *args) {
+    int pipe;
+    unsigned long long actor, fd, session[4];
+    PyObject *item;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iKKO(KKKK)", &pipe, &actor, &fd, &item, &session[0], &session[1], &session[2],
+                          &session[3]))
+        return NULL;
+    opened o = {.actor = actor,
+                .fd = fd,
+                .channel = channel_of(item),
+                .session = {session[0], session[1], session[2], session[3]}};
+    if (PyErr_Occurred()) return NULL;
+    ssize_t n;
+    Py_BEGIN_ALLOW_THREADS;
+    n = write(pipe, &o, sizeof o);
+    Py_END_ALLOW_THREADS;
+    if (n != (ssize_t)sizeof o) return PyErr_SetFromErrno(PyExc_OSError);
+    Py_RETURN_NONE;
+}
+
 /* In a child process alone: it returns nothing but an exception. */
 static PyObject *serve_floor(PyObject *module, PyObject *args) {
     floor_options options = {0};
@@ -164,6 +198,7 @@ static PyMethodDef functions[] = {
     {"open_channel", open_channel, METH_VARARGS, "TLS, WebSocket, or both, on a connected socket."},
     {"send_channel", send_channel, METH_VARARGS, "As send."},
     {"receive_channel", receive_channel, METH_VARARGS, "As recv."},
+    {"opened", hand_opened, METH_VARARGS, "Tells a run what was opened in place of a broken connection."},
     {"floor", serve_floor, METH_VARARGS, "Serves as the floor, in this process and for ever."},
     {"run", run, METH_VARARGS, "Runs actors to their ends."},
     {NULL, NULL, 0, NULL},

@@ -9,6 +9,8 @@
 #include "wire.h"
 
 static const uint64_t SECOND_NS = 1000000000u;
+/* Statuses of a request whose shard was away, or not back in time (docs/limits.md). */
+enum { SHARD_COMMUNICATION_ERROR = 11001, TASK_TIMEOUT = 12001 };
 
 static bool fail(actor *a, const char *what) {
     if (a->run->fault[0] == 0) snprintf(a->run->fault, sizeof a->run->fault, "%s", what);
@@ -20,12 +22,17 @@ bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *ru
                  .run = run,
                  .random = seed,
                  .dialect = dialect_of(plan),
+                 .fd = (int)plan->fd,
                  .channel = channel,
+                 .session = plan->session,
                  .sends_over = !plan->sends,
                  .polls_over = !plan->polls};
-    a->out = malloc(plan->sends ? a->dialect->send_room(plan) * (size_t)plan->depth : 1);
+    a->kept_room = plan->sends ? a->dialect->send_room(plan) : 1;
+    a->out = malloc(a->kept_room * (size_t)plan->depth);
+    a->kept = run->reopens ? malloc(a->kept_room * (size_t)plan->depth) : NULL;
     a->asked = calloc(plan->depth, sizeof *a->asked);
-    if (a->out == NULL || a->asked == NULL) return fail(a, "the client has no memory left");
+    if (a->out == NULL || a->asked == NULL || (run->reopens && a->kept == NULL))
+        return fail(a, "the client has no memory left");
     a->dialect->prepare(a);
     if (plan->dialect == DIALECT_IGGY09 && a->summed == NULL) return fail(a, "the client has no memory left");
     a->dialect->reset(&a->reply);
@@ -34,7 +41,9 @@ bool actor_open(actor *a, const actor_plan *plan, channel *channel, load_run *ru
 
 void actor_close(actor *a) {
     free(a->out);
+    free(a->kept);
     free(a->asked);
+    free(a->reply.own.partitions);
     free(a->summed);
     free(a->records.items);
 }
@@ -75,6 +84,11 @@ static uint64_t origin_us(const asked *asked, uint64_t now) {
     return (real_ns - (now - asked->due_ns)) / 1000u;
 }
 
+/* Where a copy of a request is, as long as it is in flight. */
+static uint8_t *kept_of(const actor *a, const asked *asked) {
+    return a->kept + (size_t)(asked - a->asked) * a->kept_room;
+}
+
 static bool ask_send(actor *a, uint64_t now) {
     asked *place = next_place(a, now);
     size_t before = a->out_length;
@@ -85,6 +99,8 @@ static bool ask_send(actor *a, uint64_t now) {
         end_sends(a);
         return false;
     }
+    place->length = a->out_length - before;
+    if (a->kept != NULL) memcpy(kept_of(a, place), a->out + before, place->length);
     pace(a, now, place->user_bytes, a->plan->send_rate);
     a->in_flight++;
     return true;
@@ -191,6 +207,7 @@ static uint64_t since_origin_ns(const reply *r) {
 
 static bool polled(actor *a, const asked *asked, uint64_t now) {
     const reply *r = &a->reply;
+    if (r->assigned) return true;
     if (r->count == 0) return polled_nothing(a, now);
     a->empty_since_ns = 0;
     a->reads_now = false;
@@ -206,12 +223,44 @@ static bool polled(actor *a, const asked *asked, uint64_t now) {
     return record(a, now, a->plan->from_origin ? since_origin_ns(r) : service_ns, service_ns);
 }
 
+/* The connection is of no use any more. What is in flight waits for another one, if this run has others. */
+static bool interrupt(actor *a, const char *why) {
+    if (!a->run->reopens || ++a->breaks > BREAKS_MAX) return fail(a, why);
+    a->broken = true;
+    a->channel = NULL; /* it ends with the connection */
+    a->out_length = a->out_sent = 0;
+    a->wake_ns = 0;
+    if (a->interrupted_ns == 0) a->interrupted_ns = now_ns();
+    return true;
+}
+
+static bool broken(actor *a, const char *why) {
+    a->run->broken++;
+    return interrupt(a, why);
+}
+
+static bool refused(actor *a, const char *why) {
+    if (a->reply.status != SHARD_COMMUNICATION_ERROR && a->reply.status != TASK_TIMEOUT) return fail(a, why);
+    a->run->refused++;
+    return interrupt(a, why);
+}
+
+/* It is answered again. */
+static void resume(actor *a, uint64_t now) {
+    a->breaks = 0;
+    if (a->interrupted_ns == 0) return;
+    uint64_t lasted_ns = now - a->interrupted_ns;
+    if (lasted_ns > a->run->interrupted_ns) a->run->interrupted_ns = lasted_ns;
+    a->interrupted_ns = 0;
+}
+
 static bool finish(actor *a) {
     const asked *oldest = &a->asked[a->first];
     const char *wrong = a->dialect->settle(&a->reply, oldest);
     uint64_t now = now_ns();
-    if (wrong != NULL) return fail(a, wrong);
+    if (wrong != NULL) return refused(a, wrong);
     a->run->progress_ns = now;
+    resume(a, now);
     if (!(oldest->poll ? polled(a, oldest, now) : sent(a, oldest, now))) return false;
     a->first = (uint32_t)((a->first + 1) % a->plan->depth);
     a->in_flight--;
@@ -220,7 +269,7 @@ static bool finish(actor *a) {
 }
 
 static bool take(actor *a, const uint8_t *bytes, size_t length) {
-    for (size_t at = 0; at < length;) {
+    for (size_t at = 0; at < length && !a->broken;) {
         const asked *asked = a->in_flight > 0 ? &a->asked[a->first] : NULL;
         if (asked == NULL && !a->dialect->speaks_unasked) return fail(a, "the server sent more than the answers");
         at += a->dialect->take(&a->reply, asked, bytes + at, length - at);
@@ -232,36 +281,66 @@ static bool take(actor *a, const uint8_t *bytes, size_t length) {
 
 /* ---- the socket ---- */
 
-static bool broken(actor *a, const char *call) {
+static bool failed(actor *a, const char *call) {
     char text[120];
     snprintf(text, sizeof text, "%s: %s", call, strerror(errno));
-    return fail(a, text);
+    return broken(a, text);
 }
 
 static bool flush(actor *a) {
     while (a->out_sent < a->out_length) {
         const uint8_t *from = a->sending + a->out_sent;
         size_t left = a->out_length - a->out_sent;
-        ssize_t n = a->channel == NULL ? send((int)a->plan->fd, from, left, MSG_NOSIGNAL)
-                                       : channel_send(a->channel, from, left);
+        ssize_t n = a->channel == NULL ? send(a->fd, from, left, MSG_NOSIGNAL) : channel_send(a->channel, from, left);
         if (n < 0 && errno == EAGAIN) return true;
-        if (n < 0 && errno != EINTR) return broken(a, "send");
-        if (n > 0) a->out_sent += (size_t)n;
+        if (n < 0 && errno != EINTR) return failed(a, "send");
+        if (n <= 0) continue;
+        a->out_sent += (size_t)n;
+        if (a->measures) a->run->sent_bytes += (uint64_t)n;
     }
     return true;
 }
 
 bool actor_advance(actor *a, uint8_t *scratch, size_t room) {
-    for (;;) {
+    while (!a->broken) {
         if (a->out_sent == a->out_length) fill(a);
         if (a->in_flight == 0) return true; /* over, or nothing is due */
         if (!flush(a)) return false;
-        ssize_t n = a->channel == NULL ? recv((int)a->plan->fd, scratch, room, 0)
-                                       : channel_receive(a->channel, scratch, room);
+        if (a->broken) return true;
+        ssize_t n = a->channel == NULL ? recv(a->fd, scratch, room, 0) : channel_receive(a->channel, scratch, room);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return true;
-        if (n < 0) return broken(a, "recv");
-        if (n == 0) return fail(a, "the server closed a connection");
+        if (n < 0) return failed(a, "recv");
+        if (n == 0) return broken(a, "the server closed a connection");
+        if (a->measures) a->run->received_bytes += (uint64_t)n;
         if (!take(a, scratch, (size_t)n)) return false;
     }
+    return true;
+}
+
+static void ask_again(actor *a, asked *asked) {
+    if (asked->poll) {
+        asked->assigns = false;
+        a->dialect->poll(a, asked);
+        a->sending = a->poll;
+        a->out_length = a->poll_length;
+        return;
+    }
+    uint8_t *request = a->out + a->out_length;
+    memcpy(request, kept_of(a, asked), asked->length);
+    if (a->dialect->renew != NULL) a->dialect->renew(a, request);
+    a->sending = a->out;
+    a->out_length += asked->length;
+}
+
+void actor_reopened(actor *a, const opened *opened) {
+    a->fd = (int)opened->fd;
+    a->channel = opened->channel;
+    a->session = opened->session;
+    a->broken = false;
+    a->reply.own.known = false;
+    a->dialect->reset(&a->reply);
+    for (uint32_t i = 0; i < a->in_flight; i++) ask_again(a, &a->asked[(a->first + i) % a->plan->depth]);
+    a->run->sent_again += a->in_flight;
+    a->run->progress_ns = now_ns();
 }

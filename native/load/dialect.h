@@ -22,6 +22,8 @@ typedef struct dialect {
     bool (*complete)(const reply *r, const asked *asked);
     /* Of a complete one: NULL, or what is wrong with it. Fills `origin_us` and `next` of a poll that has messages. */
     const char *(*settle)(reply *r, const asked *asked);
+    /* Of a send that goes over another connection; NULL: nothing in it changes. */
+    void (*renew)(actor *a, uint8_t *request);
 } dialect;
 
 extern const dialect speak_classic; /* requests.c, reply.c */

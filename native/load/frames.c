@@ -42,7 +42,7 @@ uint32_t frame_poll(uint8_t *frame, const frame_target *target, bool next, uint3
     at = put_identifier(at, target->member ? target->group : 1);
     at = put_identifier(at, target->stream);
     at = put_identifier(at, target->topic);
-    at = put_u8(at, !target->member); /* whether the partition id counts; a member gets one after the other */
+    at = put_u8(at, !target->member || target->names); /* else a member gets one partition after the other */
     at = put_u32(at, target->partition);
     at = put_u8(at, next ? 5 : 1); /* strategy: next, offset */
     at = put_u64(at, 0);

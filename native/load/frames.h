@@ -14,6 +14,7 @@ typedef struct frame_target {
     uint32_t stream, topic, partition;
     partitioning partitioning;
     bool member;    /* polls for a consumer group, with auto-commit */
+    bool names;     /* a member that polls the partition which it names (0.9) */
     uint32_t group; /* of a member */
 } frame_target;
 

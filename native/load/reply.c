@@ -7,6 +7,7 @@
 #include "wire.h"
 
 void reply_reset(reply *r) {
+    r->status = 0;
     r->received = r->user_bytes = r->header_bytes = r->count = 0;
     r->lengths_at = REPLY_HEAD + POLLED_HEAD + RECORD_HEADERS_LENGTH_AT;
     r->lengths_have = 0;
@@ -59,8 +60,9 @@ static const char *wrong_poll(const reply *r) {
 }
 
 const char *reply_settle(reply *r, const asked *asked) {
-    if (get_u32(r->head) != 0) {
-        snprintf(r->text.kept, sizeof r->text.kept, "the server refused a request (status %u)", get_u32(r->head));
+    r->status = get_u32(r->head);
+    if (r->status != 0) {
+        snprintf(r->text.kept, sizeof r->text.kept, "the server refused a request (status %u)", r->status);
         return r->text.kept;
     }
     if (!asked->poll) return r->received == REPLY_HEAD ? NULL : "an acknowledgement has a payload";

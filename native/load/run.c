@@ -11,7 +11,7 @@
 #include "load.h"
 #include "wire.h"
 
-enum { SCRATCH_BYTES = 1 << 20, EVENTS_MAX = 256, TIMER = UINT32_MAX, START_TIMEOUT_S = 120 };
+enum { SCRATCH_BYTES = 1 << 20, EVENTS_MAX = 256, TIMER = UINT32_MAX, OPENED = UINT32_MAX - 1, START_TIMEOUT_S = 120 };
 
 typedef struct loop {
     load_run *run;
@@ -66,10 +66,34 @@ static bool wait_for_start(load_run *run) {
     return true;
 }
 
+/* Somebody outside opens another connection for this actor, and closes this one. */
+static bool ask_for_another(loop *l, const actor *a) {
+    uint32_t number = (uint32_t)(a - l->actors);
+    epoll_ctl(l->epoll, EPOLL_CTL_DEL, a->fd, NULL);
+    if (write(l->run->broken_fd, &number, sizeof number) == (ssize_t)sizeof number) return true;
+    return fail(l->run, "nobody opens connections again");
+}
+
 static bool advance(loop *l, actor *a) {
-    if (a->over) return true;
+    if (a->over || a->broken) return true;
     if (!actor_advance(a, l->scratch, SCRATCH_BYTES)) return false;
     l->active -= a->over;
+    return !a->broken || ask_for_another(l, a);
+}
+
+static bool watch_one(loop *l, size_t number) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = (uint32_t)number};
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->actors[number].fd, &event) == 0) return true;
+    return fail(l->run, "a connection cannot be watched");
+}
+
+static bool take_opened(loop *l) {
+    opened o; /* written at once, and there at once */
+    while (read(l->run->opened_fd, &o, sizeof o) == (ssize_t)sizeof o) {
+        if (o.actor >= l->count || !l->actors[o.actor].broken) return fail(l->run, "nobody has asked for this");
+        actor_reopened(&l->actors[o.actor], &o);
+        if (!watch_one(l, o.actor) || !advance(l, &l->actors[o.actor])) return false;
+    }
     return true;
 }
 
@@ -93,9 +117,10 @@ static bool advance_due(loop *l) {
     return true;
 }
 
+/* Who waits for another connection has a clock of its own, outside. */
 static bool any_in_flight(const loop *l) {
     for (size_t i = 0; i < l->count; i++)
-        if (l->actors[i].in_flight > 0) return true;
+        if (l->actors[i].in_flight > 0 && !l->actors[i].broken) return true;
     return false;
 }
 
@@ -132,7 +157,9 @@ static bool turn(loop *l) {
     if (!tick(l)) return false;
     for (int i = 0; i < n; i++) {
         if (events[i].data.u32 == TIMER) l->armed_ns = 0;
-        else if (!advance(l, &l->actors[events[i].data.u32])) return false;
+        else if (events[i].data.u32 == OPENED) {
+            if (!take_opened(l)) return false;
+        } else if (!advance(l, &l->actors[events[i].data.u32])) return false;
     }
     return advance_due(l);
 }
@@ -141,11 +168,11 @@ static bool watch(loop *l) {
     struct epoll_event timer = {.events = EPOLLIN | EPOLLET, .data.u32 = TIMER};
     if (l->epoll < 0 || l->timer < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->timer, &timer) != 0)
         return fail(l->run, "no epoll, or no timer");
-    for (size_t i = 0; i < l->count; i++) {
-        struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u32 = (uint32_t)i};
-        if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, (int)l->actors[i].plan->fd, &event) != 0)
-            return fail(l->run, "a connection cannot be watched");
-    }
+    struct epoll_event opened = {.events = EPOLLIN, .data.u32 = OPENED};
+    if (l->run->reopens && epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->run->opened_fd, &opened) != 0)
+        return fail(l->run, "nobody opens connections again");
+    for (size_t i = 0; i < l->count; i++)
+        if (!watch_one(l, i)) return false;
     return true;
 }
 

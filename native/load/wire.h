@@ -12,7 +12,8 @@ enum {
     CODE_POLL = 100,
     CODE_SEND = 101,
     CODE_DELETE_STREAM = 203,
-    CODE_JOIN_GROUP = 604
+    CODE_JOIN_GROUP = 604,
+    CODE_SYNC_GROUP = 606
 };
 enum {
     REQUEST_HEAD = 8, /* u32 length (code and payload), u32 code */

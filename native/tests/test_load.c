@@ -11,14 +11,16 @@
 #include "../load/dialect.h"
 #include "../load/wire.h"
 
-enum { SENDS_SLOT = SLOTS_FIXED, POLLS_SLOT, SLOTS_COUNT, PAYLOAD_BYTES = 300, GARBAGE_RUNS = 300 };
+enum { SENDS_SLOT = SLOTS_FIXED, POLLS_SLOT, SLOTS_COUNT, PAYLOAD_BYTES = 300, GARBAGE_RUNS = 300, OTHERS_MAX = 16 };
 
 static _Atomic int64_t slots[SLOTS_COUNT];
 static char payload[PAYLOAD_BYTES];
 
 typedef struct peer {
     int fd;
-    uint64_t seed; /* of garbage; 0: right answers */
+    uint64_t seed;         /* of garbage; 0: right answers */
+    uint32_t closes_after; /* so many requests, the last of which it does not answer; 0: never */
+    uint32_t status;       /* of the last of these, if it is answered */
     uint32_t sends, messages, wrong;
 } peer;
 
@@ -74,6 +76,11 @@ static void *serve(void *argument) {
         p->sends++;
         if (!is_whole(frame, length, &count)) p->wrong++;
         p->messages += count;
+        if (p->sends == p->closes_after) {
+            put_u32(done, p->status);
+            if (p->status != 0) send(p->fd, done, sizeof done, MSG_NOSIGNAL);
+            break;
+        }
         send(p->fd, done, sizeof done, MSG_NOSIGNAL);
     }
     shutdown(p->fd, SHUT_RDWR);
@@ -99,6 +106,73 @@ static bool run_one(actor_plan plan, peer *p, uint64_t *messages, load_run *run)
     pthread_join(thread, NULL);
     close(pair[0]);
     close(pair[1]);
+    return done;
+}
+
+/* Connections that are opened in place of broken ones, as shardd/benchmark/reopen.py does. */
+typedef struct others {
+    int broken[2], opened[2]; /* pipes */
+    uint32_t closes_after;    /* of each but the last */
+    uint32_t status;          /* of the first */
+    uint32_t count, most;
+    peer peers[OTHERS_MAX];
+    pthread_t threads[OTHERS_MAX];
+    int ends[OTHERS_MAX];
+} others;
+
+static void *reopen(void *argument) {
+    others *o = argument;
+    uint32_t number;
+    while (read(o->broken[0], &number, sizeof number) == (ssize_t)sizeof number) {
+        int pair[2];
+        if (o->count == OTHERS_MAX || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) abort();
+        fcntl(pair[0], F_SETFL, O_NONBLOCK);
+        o->peers[o->count] = (peer){.fd = pair[1], .closes_after = o->count + 1 < o->most ? o->closes_after : 0};
+        o->ends[o->count] = pair[0];
+        if (pthread_create(&o->threads[o->count], NULL, serve, &o->peers[o->count]) != 0) abort();
+        o->count++;
+        opened answer = {.actor = number, .fd = (uint64_t)pair[0]};
+        if (write(o->opened[1], &answer, sizeof answer) != (ssize_t)sizeof answer) abort();
+    }
+    return NULL;
+}
+
+/* One actor whose connections break; all that its peers have seen is in `first`. */
+static bool run_broken(actor_plan plan, others *o, peer *first, uint64_t *messages, load_run *run) {
+    int pair[2];
+    pthread_t thread, opener;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || pipe(o->broken) != 0 || pipe(o->opened) != 0) abort();
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    fcntl(o->opened[0], F_SETFL, O_NONBLOCK);
+    *first = (peer){.fd = pair[1], .closes_after = o->closes_after, .status = o->status};
+    plan.fd = (uint64_t)pair[0];
+    if (pthread_create(&thread, NULL, serve, first) != 0 || pthread_create(&opener, NULL, reopen, o) != 0) abort();
+    *run = (load_run){.slots = slots, .payload = payload, .reopens = true};
+    run->broken_fd = o->broken[1];
+    run->opened_fd = o->opened[0];
+    actor a;
+    bool done = actor_open(&a, &plan, NULL, run, 7) && load_run_actors(run, &a, 1);
+    *messages = 0;
+    for (size_t i = 0; i < a.records.count; i++) *messages += a.records.items[i].messages;
+    actor_close(&a);
+    close(o->broken[1]);
+    pthread_join(opener, NULL);
+    shutdown(pair[0], SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(pair[0]);
+    close(pair[1]);
+    for (uint32_t i = 0; i < o->count; i++) {
+        shutdown(o->ends[i], SHUT_RDWR);
+        pthread_join(o->threads[i], NULL);
+        first->sends += o->peers[i].sends;
+        first->messages += o->peers[i].messages;
+        first->wrong += o->peers[i].wrong;
+        close(o->ends[i]);
+        close(o->peers[i].fd);
+    }
+    close(o->broken[0]);
+    close(o->opened[0]);
+    close(o->opened[1]);
     return done;
 }
 
@@ -164,6 +238,56 @@ static void test_records_have_a_bound(void) {
     CHECK_EQUAL(atomic_load(&slots[SLOT_STOP]), 1);
 }
 
+static void test_what_a_broken_connection_has_not_answered_is_sent_again(void) {
+    const uint64_t depths[] = {1, 4}, batches[] = {10, 1}, sizes[] = {PAYLOAD_BYTES, 0};
+    for (unsigned i = 0; i < 8; i++) {
+        others o = {.closes_after = 30, .most = 5};
+        peer seen;
+        uint64_t messages;
+        load_run run;
+        set_slots(200, 0);
+        REQUIRE(run_broken(sender(depths[i % 2], batches[i / 2 % 2], sizes[i / 4]), &o, &seen, &messages, &run));
+        CHECK_EQUAL(o.count, 5);
+        CHECK_EQUAL(run.broken, 5);
+        CHECK(run.sent_again >= 5 && run.sent_again <= 5 * depths[i % 2]);
+        CHECK_EQUAL(seen.wrong, 0);
+        CHECK_EQUAL(seen.sends, 205); /* each peer saw one that it did not answer */
+        CHECK(seen.messages > messages);
+        CHECK(run.interrupted_ns > 0);
+        if (batches[i / 2 % 2] == 10) CHECK_EQUAL(messages, 2000);
+    }
+}
+
+static void test_a_request_that_breaks_every_connection_ends_the_run(void) {
+    others o = {.closes_after = 1, .most = OTHERS_MAX};
+    peer seen;
+    uint64_t messages;
+    load_run run;
+    set_slots(200, 0);
+    CHECK(!run_broken(sender(1, 10, PAYLOAD_BYTES), &o, &seen, &messages, &run));
+    CHECK(strstr(run.fault, "closed a connection") != NULL);
+    CHECK_EQUAL(o.count, BREAKS_MAX);
+    CHECK_EQUAL(messages, 0);
+}
+
+static void test_a_request_is_sent_again_when_its_shard_was_away_and_for_no_other_status(void) {
+    const uint32_t statuses[] = {11001, 12001, 6};
+    for (unsigned i = 0; i < 3; i++) {
+        others o = {.closes_after = 30, .most = 1, .status = statuses[i]};
+        peer seen;
+        uint64_t messages;
+        load_run run;
+        set_slots(100, 0);
+        bool done = run_broken(sender(1, 10, PAYLOAD_BYTES), &o, &seen, &messages, &run);
+        CHECK_EQUAL(done, statuses[i] != 6);
+        CHECK_EQUAL(run.broken, 0);
+        CHECK_EQUAL(run.refused, statuses[i] != 6);
+        CHECK_EQUAL(run.sent_again, run.refused);
+        if (done) CHECK_EQUAL(messages, 1000);
+        else CHECK(strstr(run.fault, "status 6") != NULL);
+    }
+}
+
 static void test_garbage_ends_a_run_and_nothing_else(void) {
     for (uint64_t seed = 1; seed <= GARBAGE_RUNS; seed++) {
         peer p = {.seed = seed};
@@ -173,6 +297,7 @@ static void test_garbage_ends_a_run_and_nothing_else(void) {
         plan.sends = seed % 2;
         plan.polls = 1 - seed % 2;
         plan.dialect = seed / 2 % DIALECTS;
+        plan.group = seed % 3;
         set_slots(plan.sends ? 3 : 0, 3);
         bool done = run_one(plan, &p, &messages, &run);
         CHECK(done || run.fault[0] != 0);
@@ -184,6 +309,9 @@ int main(void) {
     RUN(test_frames_are_whole_whatever_depth_and_sizes);
     RUN(test_an_open_loop_sends_all_that_is_due);
     RUN(test_records_have_a_bound);
+    RUN(test_what_a_broken_connection_has_not_answered_is_sent_again);
+    RUN(test_a_request_that_breaks_every_connection_ends_the_run);
+    RUN(test_a_request_is_sent_again_when_its_shard_was_away_and_for_no_other_status);
     RUN(test_garbage_ends_a_run_and_nothing_else);
     return check_report();
 }

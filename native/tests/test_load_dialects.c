@@ -12,7 +12,7 @@ enum { MUTATIONS = 30000, STEPS_MAX = 100000 };
 
 typedef struct example {
     uint64_t dialect;
-    bool poll, ends;
+    bool poll, ends, assigns;
     uint64_t asked; /* messages */
     const char *bytes;
     size_t length;
@@ -68,7 +68,7 @@ enum { EXAMPLES = sizeof examples / sizeof *examples };
 static bool feed(const example *e, const uint8_t *bytes, size_t cut, reply *r, const char **wrong) {
     const actor_plan plan = {.dialect = e->dialect};
     const dialect *d = dialect_of(&plan);
-    asked asked = {.poll = e->poll, .ends = e->ends, .messages = e->asked};
+    asked asked = {.poll = e->poll, .ends = e->ends, .assigns = e->assigns, .messages = e->asked};
     *r = (reply){0};
     *wrong = NULL;
     d->reset(r);
@@ -160,6 +160,63 @@ static void test_batches_of_09_say_the_same_in_any_pieces(void) {
     }
 }
 
+/* What a member of a group is told: generation 9, and its partitions 4, 5 and so on. */
+static size_t assignment_09(uint8_t *at, uint32_t count) {
+    size_t length = 256 + 12 + (size_t)count * 4;
+    memset(at, 0, length);
+    at[60] = 8;
+    put_u32(at + 48, (uint32_t)length);
+    put_u64(at + 256, 9);
+    put_u32(at + 264, count);
+    for (uint32_t i = 0; i < count; i++) put_u32(at + 268 + (size_t)i * 4, 4 + i);
+    return length;
+}
+
+static void test_partitions_of_a_member_are_those_that_it_was_told(void) {
+    uint8_t bytes[512];
+    reply r;
+    const char *wrong;
+    for (uint32_t count = 0; count < 4; count++) {
+        example e = {.dialect = DIALECT_IGGY09, .poll = true, .assigns = true, .length = assignment_09(bytes, count)};
+        for (size_t cut = 1; cut <= e.length; cut++) {
+            REQUIRE(feed(&e, bytes, cut, &r, &wrong));
+            CHECK(wrong == NULL && r.own.known && r.own.count == count && r.assigned == (count > 0) && r.count == 0);
+            for (uint32_t i = 0; i < count; i++) CHECK_EQUAL(r.own.partitions[i], 4 + i);
+            free(r.own.partitions);
+        }
+    }
+    const uint32_t counts[] = {0, 2, 4, 200000, UINT32_MAX};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) { /* of three partitions that are there */
+        example e = {.dialect = DIALECT_IGGY09, .poll = true, .assigns = true, .length = assignment_09(bytes, 3)};
+        put_u32(bytes + 264, counts[i]);
+        feed(&e, bytes, e.length, &r, &wrong);
+        CHECK(wrong != NULL && strstr(wrong, "as many") != NULL);
+        free(r.own.partitions);
+    }
+    for (uint32_t length = 256; length < 268; length++) {
+        example e = {.dialect = DIALECT_IGGY09, .poll = true, .assigns = true, .length = length};
+        assignment_09(bytes, 0);
+        put_u32(bytes + 48, length);
+        REQUIRE(feed(&e, bytes, length, &r, &wrong));
+        CHECK(wrong != NULL && !r.own.known);
+    }
+}
+
+static void test_a_poll_of_another_members_partition_finds_nothing(void) {
+    uint8_t bytes[512];
+    reply r;
+    const char *wrong;
+    example e = {.dialect = DIALECT_IGGY09, .poll = true, .asked = 5, .length = 256};
+    assignment_09(bytes, 0);
+    put_u32(bytes + 48, 256);
+    put_u32(bytes + 216, 5009);
+    REQUIRE(feed(&e, bytes, 7, &r, &wrong));
+    CHECK(wrong == NULL && r.count == 0 && !r.own.known);
+    e.poll = false;
+    feed(&e, bytes, 256, &r, &wrong);
+    CHECK(wrong != NULL);
+}
+
 static void test_refusals_are_sentences(void) {
     static const example refused[] = {
         {.dialect = DIALECT_REDIS, .asked = 1, ANSWER("-OOM command not allowed\r\n")},
@@ -202,6 +259,8 @@ static void test_damage_is_survived(void) {
 int main(void) {
     RUN(test_answers_say_the_same_in_any_pieces);
     RUN(test_batches_of_09_say_the_same_in_any_pieces);
+    RUN(test_partitions_of_a_member_are_those_that_it_was_told);
+    RUN(test_a_poll_of_another_members_partition_finds_nothing);
     RUN(test_refusals_are_sentences);
     RUN(test_damage_is_survived);
     return check_report();

@@ -1,10 +1,25 @@
 from typing import Any, NoReturn
 
 def run(
-    slots: Any, plans: bytes, payload: bytes, warmup_ns: int, parent: int, channels: list[object], /
-) -> tuple[list[bytes], int, int, int, int]:
+    slots: Any,
+    plans: bytes,
+    payload: bytes,
+    warmup_ns: int,
+    parent: int,
+    channels: list[object],
+    broken_fd: int = -1,
+    opened_fd: int = -1,
+    /,
+) -> tuple[list[bytes], int, int, int, int, int, int, int, int, int, int]:
     """Runs actors (native/load/load.h) to their ends: their records; of the measurement CPU and wall time, and how long
-    it waited for a CPU, in nanoseconds; empty polls. RuntimeError with a sentence."""
+    it waited for a CPU, in nanoseconds; empty polls; bytes sent and received; broken connections, refused requests,
+    requests sent again, and the longest interruption in nanoseconds. RuntimeError with a sentence.
+
+    With two pipes that do not block broken connections are replaced: an index of an actor (u32) goes into the first,
+    `opened` answers through the second."""
+
+def opened(pipe: int, actor: int, fd: int, channel: object, session: tuple[int, int, int, int], /) -> None:
+    """In place of a broken connection. OSError."""
 
 def open_channel(
     fd: int, tls: bool, websocket: bool, verify: bool, name: str, ca_file: str, certificate: str, key: str, /

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardd.benchmark.compare import LATENCIES, load_report
+from shardd.benchmark.disturb import check_disturbance
 from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, check
 from shardd.benchmark.servers import is_report, named, server_of
@@ -154,7 +155,11 @@ def contenders_of(options: Options, names: Sequence[str]) -> list[Contender]:
         else:
             server, reached = named(name, options)
             found.append(Contender(name, reached, server))
-    return [*found, Contender(f"{label} again", options, server_of(options))]
+    found.append(Contender(f"{label} again", options, server_of(options)))
+    for each in found:
+        if each.server is not None:
+            check_disturbance(each.options, each.server)
+    return found
 
 
 def run(options: Options, output: Output, names: Sequence[str], rounds: int, say: Callable[[str], None]) -> Duel:

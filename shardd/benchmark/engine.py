@@ -9,6 +9,7 @@ import random
 import signal
 import string
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from shardd.benchmark.plan import (
     Actor,
     Plan,
 )
+from shardd.benchmark.reopen import Reopening
 from shardd.benchmark.servers.base import Places, Server
 from shardd.benchmark.servers.connection import Connection
 from shardd.client.errors import ClientError
@@ -42,13 +44,20 @@ Process: TypeAlias = tuple[Any, Pipe]
 
 @dataclass(frozen=True)
 class Share:
-    """What one process did. `waited_ns`: it could run, but another had its CPU."""
+    """What one process did. `waited_ns`: it could run, but another had its CPU. `interrupted_ns`: the longest time from
+    a broken connection to the next answer of its actor."""
 
     records: list[bytes]
     cpu_ns: int
     wall_ns: int
     waited_ns: int
     empty_polls: int
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    broken: int = 0
+    refused: int = 0
+    sent_again: int = 0
+    interrupted_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,15 @@ class Done:
     shares: list[Share]
 
 
-def run(plan: Plan, server: Server, places: Places, watch: Watch | None = None) -> Done:
-    """Connects, runs, and collects. BenchError; KeyboardInterrupt ends all processes first."""
+def run(
+    plan: Plan,
+    server: Server,
+    places: Places,
+    watch: Watch | None = None,
+    begun: threading.Event | None = None,
+) -> Done:
+    """Connects, runs, and collects. `begun` is set when all connections are there. BenchError; KeyboardInterrupt ends
+    all processes first."""
     count = plan.options.processes_used()
     slots = mmap.mmap(-1, max(mmap.PAGESIZE, 8 * len(plan.slots())))
     view = memoryview(slots).cast("q")
@@ -72,6 +88,8 @@ def run(plan: Plan, server: Server, places: Places, watch: Watch | None = None) 
         processes += [_start(plan, server, places, actors, slots) for actors in dealt]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _begin(view, processes)
+        if begun is not None:
+            begun.set()
         if watch is not None:
             _look_on(plan, view, processes, watch)
         answers = [_answer(pipe) for _, pipe in processes]
@@ -137,7 +155,7 @@ def _child(
     try:
         if plan.options.client_cpus:
             os.sched_setaffinity(0, plan.options.cpus_of(plan.options.client_cpus))
-        with _connections(plan.options, server, actors) as sockets:
+        with _connections(plan.options, server, actors) as connections:
             packed = b"".join(
                 plan.packed(
                     actor,
@@ -146,17 +164,31 @@ def _child(
                     places.topics[actor.stream],
                     places.groups.get(actor.group, 0),
                     server.dialect_of(plan.options),
-                    getattr(each, "session", (0, 0, 0)),
+                    getattr(each, "session", (0, 0, 0, 0)),
                 )
-                for actor, each in zip(actors, sockets, strict=True)
+                for actor, each in zip(actors, connections, strict=True)
             )
             payload = _payload(plan.options.message_size.most)
-            channels = [getattr(each, "capsule", None) for each in sockets]
-            found = _load.run(slots, packed, payload, plan.options.warmup_us * 1000, parent, channels)
-            pipe.send(Share(*found))
+            channels: list[object] = [getattr(each, "capsule", None) for each in connections]
+            given = (slots, packed, payload, plan.options.warmup_us * 1000, parent, channels)
+            if not plan.options.reopens:
+                pipe.send(Share(*_load.run(*given)))
+                return
+            reopening = Reopening(
+                lambda index: server.open(plan.options, actors[index]), connections, channels, lambda: _stop(slots)
+            )
+            try:
+                with reopening:
+                    pipe.send(Share(*_load.run(*given, reopening.broken_fd, reopening.opened_fd)))
+            except RuntimeError as error:
+                raise BenchError(reopening.fault or str(error)) from error
     except (BenchError, ClientError, OSError, RuntimeError) as error:
-        memoryview(slots).cast("q")[SLOT_STOP] = 1
+        _stop(slots)
         pipe.send(str(error))
+
+
+def _stop(slots: mmap.mmap) -> None:
+    memoryview(slots).cast("q")[SLOT_STOP] = 1
 
 
 def _payload(size_bytes: int) -> bytes:

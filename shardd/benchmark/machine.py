@@ -47,7 +47,19 @@ def client_figures(shares: Sequence[Share]) -> dict[str, object]:
         "busiest_cpu": round(max(busy, default=0.0), 3),
         "longest_wait_for_cpu": round(max(waited, default=0.0), 3),
         "empty_polls": sum(share.empty_polls for share in shares),
+        "sent_bytes": sum(share.sent_bytes for share in shares),
+        "received_bytes": sum(share.received_bytes for share in shares),
         "limit": limit_of(max(busy, default=0.0), max(waited, default=0.0)),
+    }
+
+
+def interruptions_of(shares: Sequence[Share]) -> dict[str, object]:
+    """Of a run whose connections are opened again."""
+    return {
+        "broken_connections": sum(share.broken for share in shares),
+        "refused_requests": sum(share.refused for share in shares),
+        "requests_sent_again": sum(share.sent_again for share in shares),
+        "longest_interruption_ms": round(max((share.interrupted_ns for share in shares), default=0) / 1e6, 3),
     }
 
 

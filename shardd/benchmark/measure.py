@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardd.benchmark import engine, machine
-from shardd.benchmark.disturb import disturbed
+from shardd.benchmark.disturb import Disturbance, check_disturbance, disturbed
 from shardd.benchmark.kinds import BY_NAME
 from shardd.benchmark.metrics import actor_figures, groups_of
 from shardd.benchmark.options import BenchError, Options, Output
@@ -22,17 +22,18 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
     """Of the server that the options name, or of another. BenchError."""
     server = server or server_of(options)
     plan = make_plan(options)
+    check_disturbance(options, server)
     try:
         server.start(options)
         if options.own and options.kind.needs_data:
             _fill(server, options)
         places = server.prepare(options)
-        before = server.cpu_s()
+        before, written_before = server.cpu_s(), server.written_bytes()
         begun = time.monotonic()
         with disturbed(options, server) as beside:
-            done = engine.run(plan, server, places, output.watch)
+            done = engine.run(plan, server, places, output.watch, beside.load_begun)
         wall_s = time.monotonic() - begun
-        after, memory = server.cpu_s(), server.memory_bytes()
+        after, written, memory = server.cpu_s(), server.written_bytes(), server.memory_bytes()
         stats = server.stats(options)
     except (ClientError, OSError) as error:
         raise BenchError(str(error)) from error
@@ -52,9 +53,15 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
         max((each.seconds for each in figures), default=wall_s),
         memory,
         Told(server.name, server.version, server.durability),
-        beside.done,
+        None if written_before is None or written is None else written - written_before,
+        _beside(options, beside, done),
     )
     return report_of(options, output, found, datetime.now(UTC))
+
+
+def _beside(options: Options, beside: Disturbance, done: engine.Done) -> dict[str, object]:
+    found: dict[str, object] = {"what": options.disturbance, "times": beside.done} if options.disturbance else {}
+    return found | (machine.interruptions_of(done.shares) if options.reopens else {})
 
 
 def _fill(server: Server, options: Options) -> None:

@@ -165,6 +165,11 @@ class Options:
     server_settings: tuple[str, ...] = ()
 
     @property
+    def reopens(self) -> bool:
+        """A connection that breaks is opened again: it was this tool that broke it."""
+        return self.disturbance == "kill"
+
+    @property
     def transport(self) -> str:
         return "unix" if self.unix_path else "websocket" if self.websocket else "tcp"
 
@@ -241,8 +246,6 @@ def _check_own(options: Options) -> None:
             raise BenchError(f"--set is SHARDD_NAME=VALUE, not {pair!r}")
     if options.dialect not in DIALECTS:
         raise BenchError(f"--dialect is {', '.join(DIALECTS)}, not {options.dialect!r}")
-    if options.dialect == "0.9" and options.kind.groups is not None and options.kind.polls:
-        raise BenchError("members of groups ask for their partitions in 0.9: groups are measured with --dialect 0.8")
     if options.partitioning and options.partitioning not in PARTITIONINGS:
         raise BenchError(f"--partitioning is {', '.join(PARTITIONINGS)}, not {options.partitioning!r}")
     if options.hot_percent and options.partitioning != "random":
@@ -257,5 +260,6 @@ def _check_own(options: Options) -> None:
     one = 128 + options.batch.most * (80 + options.message_size.most)
     if one > 1 << 30:
         raise BenchError("a batch has more than 1 GiB: let it have fewer or smaller messages")
-    if senders * options.depth * one > MEMORY_BYTES_MAX:
+    copies = 2 if options.reopens else 1
+    if senders * options.depth * one * copies > MEMORY_BYTES_MAX:
         raise BenchError("the requests of all producers would take more than 2 GiB of memory")

@@ -12,7 +12,7 @@ from shardd.benchmark.options import PARTITIONINGS, BenchError, Options
 RECORDS_MAX: Final = 5_000_000
 """Measured requests of a run: each is kept."""
 SLOT_STOP, SLOT_START_NS, SLOT_READY, SLOT_SENDERS, SLOT_MESSAGES, SLOT_BYTES, SLOT_WORST_NS, SLOTS_FIXED = range(8)
-_PLAN: Final = struct.Struct("<28Q")
+_PLAN: Final = struct.Struct("<29Q")
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Plan:
         topic: int,
         group: int,
         dialect: int = 0,
-        session: tuple[int, int, int] = (0, 0, 0),
+        session: tuple[int, int, int, int] = (0, 0, 0, 0),
     ) -> bytes:
         """`stream`, `topic` and `group` are ids of the server."""
         options = self.options

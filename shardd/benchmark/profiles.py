@@ -108,4 +108,12 @@ PROFILES: Final = (
         _batches(100, 2000),
         "rebalance",
     ),
+    Profile(
+        "kill",
+        _PAIRS,
+        "Workers of the server are killed in turn; clients come back and send again (with --own-server).",
+        {"producers": 4, "consumers": 4},
+        _batches(100, 125) | _rate("20MB") | {"open_loop": True},
+        "kill",
+    ),
 )

@@ -32,7 +32,8 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """`client`: of `machine.client_figures`. `stats`, `server_cpu_s`, `server_memory_bytes` None: not known."""
+    """`client`: of `machine.client_figures`. `beside`: what went on meanwhile, if anything. `stats` and figures of
+    the server: None when they are not known."""
 
     actors: Sequence[ActorFigures]
     groups: Sequence[GroupFigures]
@@ -43,7 +44,8 @@ class Findings:
     seconds: float
     server_memory_bytes: int | None
     told: Told
-    disturbances: int = 0
+    server_written_bytes: int | None
+    beside: dict[str, object]
 
 
 def report_of(options: Options, output: Output, found: Findings, now: datetime) -> dict[str, Any]:
@@ -221,9 +223,14 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
         server["cpu_us_per_message"] = round(found.server_cpu_s * 1e6 / messages, 4)
         server["cpu_ns_per_byte"] = round(found.server_cpu_s * 1e9 / user_bytes, 4) if user_bytes else 0.0
     server |= {**found.told._asdict(), "memory_bytes": found.server_memory_bytes}
+    server["written_bytes"] = found.server_written_bytes
+    if found.server_written_bytes is not None and messages:
+        server["written_bytes_per_message"] = round(found.server_written_bytes / messages, 2)
     client = dict(found.client)
     if messages:
         client["cpu_us_per_message"] = round(float(str(client["cpu_seconds"])) * 1e6 / messages, 4)
+        moved = int(str(client["sent_bytes"])) + int(str(client["received_bytes"]))
+        client["bytes_per_message"] = round(moved / messages, 2)
     latencies = sorted(value for each in found.actors for value in each.latencies_ms)
     hdr = encoded(latencies)
     services = sorted(value for each in found.actors for value in each.service_ms)
@@ -246,7 +253,7 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
         "server": server,
         **({"hdr_histogram": hdr} if hdr else {}),
         **({"profile": options.profile} if options.profile else {}),
-        **({"beside": {"what": options.disturbance, "times": found.disturbances}} if options.disturbance else {}),
+        **({"beside": found.beside} if found.beside else {}),
     }
 
 

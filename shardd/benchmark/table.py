@@ -60,13 +60,15 @@ def _below(own: dict[str, Any]) -> list[str]:
     lines.append(
         f"Client: {client['processes']} processes, the busiest used {client['busiest_cpu']:.0%} of a CPU"
         + (f", {client['cpu_us_per_message']:.2f} us a message" if "cpu_us_per_message" in client else "")
+        + (f", {client['bytes_per_message']:,.0f} bytes a message" if "bytes_per_message" in client else "")
         + (f", {client['empty_polls']:,} empty polls." if client["empty_polls"] else ".")
     )
     if server.get("cpu_us_per_message") is not None:
-        memory = server.get("memory_bytes")
+        memory, written = server.get("memory_bytes"), server.get("written_bytes_per_message")
         lines.append(
             f"Server: {server['cpu_seconds']:.2f} s of CPU, {server['cpu_us_per_message']:.2f} us a message"
             + (f", {server['cpu_ns_per_byte']:.3g} ns a byte" if "cpu_ns_per_byte" in server else "")
+            + (f", {written:,.0f} bytes a message to disk" if written else "")
             + (f"; {memory / 2**20:,.0f} MiB of memory at the end." if memory else ".")
         )
     if own["loop"] == "open":
@@ -74,6 +76,17 @@ def _below(own: dict[str, Any]) -> list[str]:
         lines.append(
             f"Latency since a request was due: p99 {corrected['99']:.3f} ms; since it was sent: {service['99']:.3f} ms."
         )
+    lines += _beside(own.get("beside") or {})
     if client["limit"]:
         lines.append(f"Note: {client['limit']}.")
     return lines
+
+
+def _beside(found: dict[str, Any]) -> list[str]:
+    if "broken_connections" not in found:
+        return [f"Beside it: {found['what']}, {found['times']:,} times."] if found else []
+    broken, refused, again = (found[name] for name in ("broken_connections", "refused_requests", "requests_sent_again"))
+    return [
+        f"Killed: {found['times']:,} workers; {broken:,} connections broke, {refused:,} requests were refused.",
+        f"Sent again: {again:,} requests; longest interruption {found['longest_interruption_ms']:,.1f} ms.",
+    ]

@@ -223,6 +223,7 @@ def _family(kind: Kind, profile: Profile | None = None) -> typer.Typer:
     app.add_typer(_tcp, name="tcp")
     app.add_typer(_websocket, name="websocket")
     app.add_typer(_websocket, name="ws", hidden=True)
+    app.add_typer(_websocket, name="web-socket", hidden=True)
     app.add_typer(_unix, name="unix")
     return app
 

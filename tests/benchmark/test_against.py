@@ -106,6 +106,12 @@ def test_what_is_written_can_be_read_again(written: tuple[dict[str, Any], Path, 
     assert again["servers"][1]["rounds"][0] == found["servers"][0]["rounds"][-1]
 
 
+def test_a_kill_is_for_servers_of_this_tool_alone() -> None:
+    for name in ("floor", "127.0.0.1:1"):
+        with pytest.raises(BenchError, match="--own-server alone"):
+            against.contenders_of(options(disturbance="kill"), [name])
+
+
 def test_nothing_is_measured_when_one_cannot_be_had(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("{}")
     for name in (str(tmp_path), "???"):

@@ -35,6 +35,7 @@ SHORT = {
     "slow-consumer": ("-b", "100"),
     "retention": ("-b", "2000"),
     "rebalance": ("-b", "1000"),
+    "kill": ("-b", "25"),
 }
 
 
@@ -61,7 +62,7 @@ def test_every_profile_is_tried() -> None:
 @pytest.mark.parametrize("name", SHORT)
 def test_each_profile_runs_and_says_so(name: str, server: Server) -> None:
     extra = ("-p", "100") if name == "many-connections" else ("-a", "50") if name == "many-partitions" else ()
-    if name in ("retention", "catch-up-polls"):  # a server with other settings, or with nothing in it
+    if name in ("retention", "catch-up-polls", "kill"):  # other settings, nothing in it, or gone now and then
         report = run(*OWN, *SHORT[name], name, *extra)
     else:
         report = run(*SHORT[name], name, *extra, "tcp", "--server-address", server.address)
@@ -71,7 +72,7 @@ def test_each_profile_runs_and_says_so(name: str, server: Server) -> None:
         assert (params["producers"], params["consumers"]) == (20, 20)
         assert (params["messages_per_batch"], params["message_size"]) == (250, 1000)
         assert params["rate_limit"] == "4GB"  # what is given goes before the profile
-    if name in ("slow-consumer", "rebalance"):
+    if name in ("slow-consumer", "rebalance", "kill"):
         assert own["beside"]["what"] == name and own["beside"]["times"] > 0
     if name == "retention":
         assert report["server_stats"]["messages_count"] < 4 * 2000 * 100

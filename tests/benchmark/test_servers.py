@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Span
 from shardd.benchmark.plan import Actor
 from shardd.benchmark.servers import STARTED, named, nats, redis
-from shardd.benchmark.servers.base import Places, Started
+from shardd.benchmark.servers.base import Places, Started, processes_cpu_s
 
 INSTALLED = {
     "floor": True,
@@ -71,6 +73,7 @@ def test_each_server_gives_back_what_it_was_sent(name: str, kind: str, tmp_path:
         assert moved(report, "producer") == 800 and 0 < moved(report, "consumer") <= 800
     told = report["shardd"]["server"]
     assert told["name"] == name and told["version"] and told["cpu_seconds"] > 0 and told["memory_bytes"] > 1 << 20
+    assert told["written_bytes"] >= 0 and report["shardd"]["client"]["bytes_per_message"] > PAYLOAD_BYTES
     assert not list(tmp_path.iterdir()), "a server left something behind"
     assert not isinstance(server, Started) or not server.is_running()
 
@@ -170,6 +173,18 @@ def test_a_server_that_refuses_a_message_ends_the_run(tmp_path: Path) -> None:
         pytest.skip("there is no nats-server here")
     with pytest.raises(BenchError, match="no such stream"):
         measure(options("pinned-producer", tmp_path), Output(), Forgetful())
+
+
+def test_cpu_of_processes_that_have_ended_is_counted() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    script = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print('x', flush=True); input()"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.read(1) == b"x"
+        assert (processes_cpu_s(process.pid) or 0.0) >= 0.29
+        process.communicate(b"\n", timeout=30)
 
 
 def test_pinning_is_done_and_told(tmp_path: Path) -> None:

@@ -77,10 +77,39 @@ def test_what_is_written_in_09_is_read_in_08(tmp_path: Path) -> None:
             assert 0 < sum(each["summary"]["total_messages"] for each in read["individual_metrics"]) <= total
 
 
-def test_groups_are_not_for_09() -> None:
-    chosen = options("balanced-consumer-group", Path(), dialect="0.9")
-    with pytest.raises(BenchError, match=r"groups are measured"):
-        check(replace(chosen, streams=1))
+GROUPED = ("balanced-consumer-group", "balanced-producer-and-consumer-group", "end-to-end-producing-consumer-group")
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_of_09_read_each_message_once(name: str, tmp_path: Path) -> None:
+    chosen = options(name, tmp_path, dialect="0.9", batch=Span(10, 10), message_size=Span(100, 100))
+    report = measure(replace(chosen, streams=1, partitions=4), Output())
+    moved: dict[str, int] = {}
+    for each in report["individual_metrics"]:
+        summary = each["summary"]
+        moved[summary["actor_kind"]] = moved.get(summary["actor_kind"], 0) + summary["total_messages"]
+    assert report["server_stats"]["messages_count"] == 800
+    if name == "balanced-consumer-group":
+        assert moved == {"consumer": 800}
+    elif name == "balanced-producer-and-consumer-group":  # a poll may have found less than a whole batch
+        assert moved["producer"] == 800 and 0 < moved["consumer"] <= 800
+    else:
+        assert 800 < moved["producing_consumer"] <= 1600
+
+
+def test_a_member_of_09_without_a_partition_waits_for_the_others(tmp_path: Path) -> None:
+    chosen = options("balanced-consumer-group", tmp_path, dialect="0.9", batch=Span(10, 10))
+    report = measure(replace(chosen, streams=1, partitions=2, consumers=4), Output())
+    read = [each["summary"]["total_messages"] for each in report["individual_metrics"]]
+    assert sum(read) == 1600 and sorted(read)[:2] == [0, 0]
+
+
+def test_members_of_09_follow_when_partitions_move(tmp_path: Path) -> None:
+    """A classic member comes and goes meanwhile: they are told that a partition is another's, and ask again."""
+    chosen = options("balanced-producer-and-consumer-group", tmp_path, dialect="0.9", batch=Span(10, 10))
+    chosen = replace(chosen, streams=1, partitions=6, batches=500, rate_limit_bytes=10_000_000, disturbance="rebalance")
+    own = measure(replace(chosen, message_size=Span(1000, 1000)), Output())["shardd"]
+    assert own["beside"]["times"] >= 2 and own["messages_per_second"] > 0
 
 
 def refused(way: Tls | None, server: Server, **values: object) -> str:

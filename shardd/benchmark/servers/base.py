@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ def same_places(options: Options) -> Places:
     return Places(numbers, dict.fromkeys(numbers, 0), {number: number for number in range(1, groups + 1)})
 
 
-class Server:
+class Server(ABC):
     """`dialect`: of native/load/dialect.h. A server that is started is so for one measurement: it begins empty.
 
     `durability` says what an acknowledgement means there, `version` who it is: both after `start`.
@@ -58,19 +59,21 @@ class Server:
     def dialect_of(self, options: Options) -> int:
         return self.dialect
 
+    @abstractmethod
     def check(self, options: Options) -> None:
         """BenchError for what this server cannot do, or when it is not there."""
 
+    @abstractmethod
     def start(self, options: Options) -> None:
         """BenchError."""
 
+    @abstractmethod
     def prepare(self, options: Options) -> Places:
         """Streams, topics and groups. BenchError, ClientError, OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open(self, options: Options, actor: Actor) -> Connection:
         """A connection on which an actor can begin, still blocking. BenchError, ClientError, OSError."""
-        raise NotImplementedError
 
     def stats(self, options: Options) -> Stats | None:
         return None
@@ -83,15 +86,24 @@ class Server:
         """PSS of all its processes; None: it is elsewhere, or nobody may look."""
         return None
 
+    def written_bytes(self) -> int | None:
+        """What all its processes have given to block devices; None: it is elsewhere, or nobody may look."""
+        return None
+
+    @abstractmethod
     def stop(self) -> None:
         """Also after a start that failed."""
 
 
 def processes_cpu_s(process_id: int) -> float | None:
+    """Of a process and all below it, those that have ended too (these in steps of 10 ms)."""
     try:
         parent = psutil.Process(process_id)
         found = (parent, *parent.children(recursive=True))
-        return sum(time.clock_gettime_ns(_cpu_clock(each.pid)) for each in found) / 1e9
+        ended = [each.cpu_times() for each in found]
+        return sum(time.clock_gettime_ns(_cpu_clock(each.pid)) for each in found) / 1e9 + sum(
+            each.children_user + each.children_system for each in ended
+        )
     except (psutil.Error, OSError):
         return None
 
@@ -105,6 +117,15 @@ def processes_memory_bytes(process_id: int) -> int | None:
     try:
         parent = psutil.Process(process_id)
         return sum(int(each.memory_full_info().pss) for each in (parent, *parent.children(recursive=True)))
+    except psutil.Error:
+        return None
+
+
+def processes_written_bytes(process_id: int) -> int | None:
+    """Of a process and all below it, those that have ended too."""
+    try:
+        parent = psutil.Process(process_id)
+        return sum(int(each.io_counters().write_bytes) for each in (parent, *parent.children(recursive=True)))
     except psutil.Error:
         return None
 
@@ -175,6 +196,9 @@ class Started(Server):
 
     def memory_bytes(self) -> int | None:
         return processes_memory_bytes(self.process_id)
+
+    def written_bytes(self) -> int | None:
+        return processes_written_bytes(self.process_id)
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:

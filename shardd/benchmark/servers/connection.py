@@ -20,6 +20,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 _HEAD_09: Final = 256
 _REQUEST_09: Final = 5
 _REPLY_09: Final = 8
+_JOIN_09: Final = 148
 T = TypeVar("T")
 
 
@@ -93,24 +94,39 @@ def reach(options: Options) -> Connection:
 
 class Session:
     """A connection that has registered in the framing of Apache Iggy 0.9 (docs/protocol/iggy-0.9.md). `session`: the
-    client in two numbers, and what the server calls it. BenchError."""
+    client in two numbers, what the server calls it, and how many requests had a number. BenchError."""
 
     def __init__(self, made: Connection, username: str, password: str, token: str = "") -> None:
         self._connection = made
         self.capsule = getattr(made, "capsule", None)
-        client = os.urandom(16)
+        self._client = os.urandom(16)
+        low, high = struct.unpack("<QQ", self._client)
+        self.session = (low, high, 0, 0)
         who = wire.text8(token) if token else wire.text8(username) + wire.text8(password)
         body = struct.pack("<I", iggy09.VERSION) + wire.text8("shardd-bench") + wire.text8("0") + who + bytes(4)
+        answer = self._ask(iggy09.REGISTER, 0, body)
+        if answer is None or len(answer) < 16:
+            raise BenchError("the server does not register a client of 0.9")
+        self.session = (low, high, int(struct.unpack_from("<Q", answer, 8)[0]), 0)
+
+    def join(self, group: bytes) -> None:
+        """`group`: the identifiers of stream, topic and group. BenchError."""
+        low, high, session, requests = self.session
+        if self._ask(_JOIN_09, requests + 1, group) != bytes(4):
+            raise BenchError("the server lets nobody of 0.9 join the group")
+        self.session = (low, high, session, requests + 1)
+
+    def _ask(self, operation: int, request: int, body: bytes) -> bytes | None:
+        """The body of the answer; None when the server refused."""
         head = bytearray(_HEAD_09)
         struct.pack_into("<I", head, 48, len(head) + len(body))
-        head[60], head[128:144], head[176] = _REQUEST_09, client, iggy09.REGISTER
-        made.sendall(bytes(head) + body)
-        answer = exactly(made, _HEAD_09)
-        body = exactly(made, struct.unpack_from("<I", answer, 48)[0] - _HEAD_09)
-        if answer[60] != _REPLY_09 or answer[216:220] != bytes(4) or len(body) < 16:
-            raise BenchError("the server does not register a client of 0.9")
-        low, high = struct.unpack("<QQ", client)
-        self.session = (low, high, int(struct.unpack_from("<Q", body, 8)[0]))
+        head[60], head[128:144], head[176] = _REQUEST_09, self._client, operation
+        struct.pack_into("<Q", head, 168, request)
+        struct.pack_into("<Q", head, 184, self.session[2])
+        self._connection.sendall(bytes(head) + body)
+        answer = exactly(self._connection, _HEAD_09)
+        found = exactly(self._connection, struct.unpack_from("<I", answer, 48)[0] - _HEAD_09)
+        return found if answer[60] == _REPLY_09 and answer[216:220] == bytes(4) else None
 
     def fileno(self) -> int:
         return self._connection.fileno()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,6 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
+import shardd
 from shardd import __version__
 from shardd.benchmark.options import BenchError, Options
 from shardd.benchmark.servers.base import START_TIMEOUT_S, Places, Started, plain_environment
@@ -26,6 +32,10 @@ _MEANINGS: Final = {
     "written": "written: written to the file before the answer, fdatasync every second",
     "durable": "durable: fdatasync before the answer",
 }
+
+
+_GIT_TIMEOUT_S: Final = 10.0
+_WORKER: Final = re.compile(r"shardd: shard (\d+)")
 
 
 class OwnShardd(Started):
@@ -45,7 +55,7 @@ class OwnShardd(Started):
 
     def start(self, options: Options) -> None:
         directory = self.make_directory(options)
-        self.version, self.durability = __version__, _MEANINGS[options.durability]
+        self.version, self.durability = f"{__version__}{_commit()}", _MEANINGS[options.durability]
         if options.unix_path:  # not in the directory of the data: paths of sockets are short
             self._socket = f"{tempfile.mkdtemp(prefix='shardd-bench-')}/socket"
         environment = plain_environment() | {
@@ -72,6 +82,19 @@ class OwnShardd(Started):
         if self._socket:
             shutil.rmtree(Path(self._socket).parent, ignore_errors=True)
 
+    def workers(self) -> dict[int, psutil.Process]:
+        """Those that run now, by shard."""
+        found: dict[int, psutil.Process] = {}
+        try:
+            for child in psutil.Process(self.process_id).children():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    title = _WORKER.match(" ".join(child.cmdline()))
+                    if title is not None and child.status() != psutil.STATUS_ZOMBIE:
+                        found[int(title[1])] = child
+        except psutil.NoSuchProcess:
+            pass
+        return found
+
     def dialect_of(self, options: Options) -> int:
         return self._wire.dialect_of(options)
 
@@ -89,6 +112,19 @@ class OwnShardd(Started):
 
     def stats(self, options: Options) -> Stats | None:
         return self._wire.stats(self._reached(options))
+
+
+def _commit() -> str:
+    """Of the checkout that this runs from; empty when it is an installed package."""
+    root = Path(shardd.__file__).parents[1]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f", commit {found.stdout.strip()}"
 
 
 def _doors(options: Options, unix_path: str) -> dict[str, str]:

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from shardd.benchmark.options import BenchError, Options
-from shardd.benchmark.servers.base import TOPIC, Places, Server, processes_cpu_s, processes_memory_bytes
+from shardd.benchmark.servers.base import (
+    TOPIC,
+    Places,
+    Server,
+    processes_cpu_s,
+    processes_memory_bytes,
+    processes_written_bytes,
+)
 from shardd.benchmark.servers.connection import Connection, Control, Session, reach
 from shardd.client import commands
 from shardd.client.admin import SyncAdministration
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 TOKEN_ACTORS: Final = 4
 """With more, connections log in by a token of ten minutes: a password is made to cost time."""
 _TOKEN_EXPIRY_US: Final = 600_000_000
+_TOKEN_EXPIRY_REOPENING_US: Final = 86_400_000_000
+"""Of runs that log in again and again, at a server that is gone after them."""
 _DIALECT_09: Final = 3
 _NO_COMPRESSION: Final = 1
 
@@ -56,6 +65,9 @@ class Wire(Server):
         self._token = ""
         self._token_name = f"bench-{os.getpid()}-{time.time_ns() % 10**9}"
 
+    def check(self, options: Options) -> None:
+        """Whether it is there is seen when it is asked."""
+
     def start(self, options: Options) -> None:
         try:
             with control(options) as client:
@@ -69,7 +81,8 @@ class Wire(Server):
     def prepare(self, options: Options) -> Places:
         with control(options) as client:
             if options.actors > TOKEN_ACTORS:
-                self._token = client.create_token(self._token_name, expiry_us=_TOKEN_EXPIRY_US)
+                expiry_us = _TOKEN_EXPIRY_REOPENING_US if options.reopens else _TOKEN_EXPIRY_US
+                self._token = client.create_token(self._token_name, expiry_us=expiry_us)
             return prepare(client, options)
 
     def stats(self, options: Options) -> Stats | None:
@@ -89,21 +102,31 @@ class Wire(Server):
     def memory_bytes(self) -> int | None:
         return None if self._process_id is None else processes_memory_bytes(self._process_id)
 
+    def written_bytes(self) -> int | None:
+        return None if self._process_id is None else processes_written_bytes(self._process_id)
+
+    def stop(self) -> None:
+        """It stays."""
+
     def dialect_of(self, options: Options) -> int:
         return _DIALECT_09 if options.dialect == "0.9" else self.dialect
 
     def open(self, options: Options, actor: Actor) -> Connection:
         made = reach(options)
         try:
+            joins = commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}") if actor.group else None
             if options.dialect == "0.9":
-                return Session(made, options.username, options.password, self._token)
+                session = Session(made, options.username, options.password, self._token)
+                if joins is not None:
+                    session.join(joins.payload)
+                return session
             found = Control(made)
             if self._token:
                 found.call(commands.login_with_token(self._token))
             else:
                 log_in(found, options)
-            if actor.group:
-                found.call(commands.join_group(stream_name(actor.stream), TOPIC, f"cg-{actor.group}"))
+            if joins is not None:
+                found.call(joins)
         except BaseException:
             made.close()
             raise

@@ -53,9 +53,9 @@ def validate_values(command: Command) -> Status:
 
 def validate_existence(state: State, command: Command) -> Status:
     """1009, 2010, 5000 or 5006 unless what the command names exists in the same incarnation."""
-    if isinstance(command, _ON_STREAM):
+    if isinstance(command, commands.OnStream):
         return Status.OK if find_stream(state, command.stream) else Status.STREAM_ID_NOT_FOUND
-    if isinstance(command, _ON_TOPIC):
+    if isinstance(command, commands.OnTopic):
         stream = find_stream(state, command.stream)
         if stream is None:
             return Status.STREAM_ID_NOT_FOUND
@@ -159,24 +159,4 @@ _NAMED: Final = (
     commands.CreateTopic,
     commands.UpdateTopic,
     commands.CreateConsumerGroup,
-)
-_ON_STREAM: Final = (
-    commands.UpdateStream,
-    commands.DeleteStream,
-    commands.PurgeStream,
-    commands.CreateTopic,
-    commands.PrepareLiftbridge,
-)
-_ON_TOPIC: Final = (
-    commands.UpdateTopic,
-    commands.DeleteTopic,
-    commands.PurgeTopic,
-    commands.SetTopicSettings,
-    commands.CreatePartitions,
-    commands.DeletePartitions,
-    commands.CreateConsumerGroup,
-    commands.DeleteConsumerGroup,
-    commands.PauseLiftbridgeStream,
-    commands.ResumeLiftbridgeStream,
-    commands.SetLiftbridgeReadonly,
 )

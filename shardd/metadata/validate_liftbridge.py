@@ -38,7 +38,7 @@ def liftbridge_values(command: Command) -> Status:
             return Status.OK if _attributes_fit(command.attributes) else Status.INVALID_COMMAND
         case commands.PrepareLiftbridge():
             return Status.OK if _bytes_fit(command.server_id, SERVER_ID_BYTES_MAX) else Status.INVALID_FORMAT
-        case commands.PauseLiftbridgeStream() | commands.SetLiftbridgeReadonly():
+        case commands.MarkPartitions():
             return Status.OK if _ids_fit(command.partitions) else Status.INVALID_COMMAND
         case commands.ResumeLiftbridgeStream():
             return Status.OK if _ids_fit((command.partition,)) else Status.INVALID_COMMAND
@@ -75,7 +75,7 @@ def liftbridge_effect(state: State, command: Command) -> Status:
     match command:
         case commands.CreateTopic():
             return _create(state, command)
-        case commands.PauseLiftbridgeStream() | commands.SetLiftbridgeReadonly():
+        case commands.MarkPartitions():
             return _mark(state, command)
         case commands.ResumeLiftbridgeStream():
             topic = state.streams[command.stream.id].topics[command.topic.id]
@@ -98,7 +98,7 @@ def _create(state: State, command: commands.CreateTopic) -> Status:
     return Status.TOPIC_NAME_ALREADY_EXISTS if home and command.name in state.liftbridge.names else Status.OK
 
 
-def _mark(state: State, command: commands.PauseLiftbridgeStream | commands.SetLiftbridgeReadonly) -> Status:
+def _mark(state: State, command: commands.MarkPartitions) -> Status:
     topic = state.streams[command.stream.id].topics[command.topic.id]
     if any(partition >= len(topic.partitions) for partition in command.partitions):
         return Status.PARTITION_NOT_FOUND

@@ -167,6 +167,18 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def exactly(source: socket.socket, size: int) -> bytes:
+    """So many bytes; ConnectionError when the other side closes before."""
+    data = bytearray(size)
+    view, filled = memoryview(data), 0
+    while filled < size:
+        got = source.recv_into(view[filled:])
+        if got == 0:
+            raise ConnectionError(f"closed by the other side, {filled} of {size} bytes came")
+        filled += got
+    return bytes(data)
+
+
 class Wire:
     """One connection. Raises StatusError for an error status, OSError (also ConnectionError, TimeoutError)."""
 
@@ -206,14 +218,7 @@ class Wire:
 
     def receive(self, size: int) -> bytes:
         """Exactly `size` bytes; ConnectionError when the server closes before."""
-        data = bytearray(size)
-        view, filled = memoryview(data), 0
-        while filled < size:
-            got = self.socket.recv_into(view[filled:])
-            if got == 0:
-                raise ConnectionError(f"closed by the server, {filled} of {size} bytes came")
-            filled += got
-        return bytes(data)
+        return exactly(self.socket, size)
 
     def reply(self) -> tuple[int, bytes]:
         """The next reply as (status, payload)."""

@@ -18,7 +18,8 @@ from shardd.metadata.liftbridge_state import (
     SUBJECT_BYTES_MAX,
     USER_SIZE_MAX,
 )
-from shardd.metadata.state import State, Stream, Topic
+from shardd.metadata.refs import find_stream, find_topic
+from shardd.metadata.state import State
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge.requests import NAMES_MAX, STREAMS_OF_MEMBER_MAX
@@ -56,7 +57,7 @@ def liftbridge_existence(state: State, command: Command) -> Status:
     commands are looked up where those of native ones are."""
     match command:
         case commands.JoinLiftbridgeGroup():
-            found = all(_find(state, *place) is not None for place in command.streams)
+            found = all(_is_there(state, *place) for place in command.streams)
             return Status.OK if found else Status.TOPIC_ID_NOT_FOUND
         case commands.LeaveLiftbridgeGroup():
             group = state.liftbridge.groups.get(command.group_name)
@@ -139,10 +140,9 @@ def _join(state: State, command: commands.JoinLiftbridgeGroup) -> Status:
     return Status.FEATURE_UNAVAILABLE if full else Status.OK
 
 
-def _find(state: State, stream: Ref, topic: Ref) -> tuple[Stream, Topic] | None:
-    known = state.streams.get(stream.id)
-    found = None if known is None or known.incarnation != stream.incarnation else known.topics.get(topic.id)
-    return None if known is None or found is None or found.incarnation != topic.incarnation else (known, found)
+def _is_there(state: State, stream: Ref, topic: Ref) -> bool:
+    found = find_stream(state, stream)
+    return found is not None and find_topic(found, topic) is not None
 
 
 def _bytes_fit(text: str, most: int) -> bool:

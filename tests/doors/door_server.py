@@ -26,6 +26,7 @@ from shardd.protocol.door_frames import (
     encode_frame,
     encode_request,
 )
+from tests.support.closing import Closing
 from tests.support.doors import serving_door
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -85,7 +86,7 @@ class DoorServer(Server):
         return FrameWire(self.ports["relay"], shard, *proof)
 
 
-class JsonWire:
+class JsonWire(Closing):
     """One connection to the JSON door; a context manager."""
 
     def __init__(self, port: int, source: str = HOST) -> None:
@@ -93,14 +94,6 @@ class JsonWire:
         self._lines = self._socket.makefile("rb")
         self._ids = itertools.count(1)
         self.shard = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> str:

@@ -11,8 +11,8 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+
+from tests.support.closing import Closing
 
 PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS = 1, 10, 12, 20, 22
 LOGIN_USER, LOGOUT_USER, CREATE_TOKEN, LOGIN_WITH_TOKEN = 38, 39, 42, 44
@@ -179,7 +179,7 @@ def exactly(source: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-class Wire:
+class Wire(Closing):
     """One connection. Raises StatusError for an error status, OSError (also ConnectionError, TimeoutError)."""
 
     def __init__(
@@ -200,14 +200,6 @@ class Wire:
         except OSError:
             self.socket.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.socket.close()

@@ -3,6 +3,8 @@
 #define SHARDD_CHECK_H
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static unsigned check_passed, check_failed, check_errors;
 
@@ -41,6 +43,29 @@ static unsigned check_passed, check_failed, check_errors;
         if (check_errors == check_n) check_passed++; \
         else check_failed++; \
     } while (0)
+
+/* For canaries: what fails between these two is not printed and does not count. */
+typedef struct check_hidden {
+    int stderr_fd;
+    unsigned errors;
+} check_hidden;
+
+static inline check_hidden check_hide(void) {
+    fflush(stderr);
+    check_hidden hidden = {dup(STDERR_FILENO), check_errors};
+    if (hidden.stderr_fd < 0 || freopen("/dev/null", "w", stderr) == NULL) abort();
+    return hidden;
+}
+
+/* How many checks have failed. */
+static inline unsigned check_show(check_hidden hidden) {
+    fflush(stderr);
+    dup2(hidden.stderr_fd, STDERR_FILENO);
+    close(hidden.stderr_fd);
+    unsigned found = check_errors - hidden.errors;
+    check_errors = hidden.errors;
+    return found;
+}
 
 static inline int check_report(void) {
     printf("%u passed, %u failed\n", check_passed, check_failed);

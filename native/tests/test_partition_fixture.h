@@ -230,6 +230,27 @@ static inline void check_poll(const model *m, partition *p, uint8_t strategy, ui
     }
 }
 
+/* Reads everything there is and compares. Returns how many messages it was. */
+static inline uint64_t check_readable(const model *m, partition *p) {
+    static uint8_t bytes[1 << 16];
+    poll_cursor cursor;
+    poll_window w;
+    uint32_t status = partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor);
+    uint64_t offset = 0;
+    while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
+        CHECK_EQUAL(pread(w.records->fd, bytes, w.length, (off_t)w.records->position), w.length);
+        for (uint64_t at = 0; at < w.length && offset < m->count; offset++) {
+            const model_record *r = &m->records[offset];
+            CHECK(at + r->size <= w.length && memcmp(bytes + at, r->bytes, r->size) == 0);
+            at += r->size;
+        }
+    }
+    CHECK_EQUAL(status, 0);
+    CHECK_EQUAL(offset, cursor.last_offset + (cursor.total_count > 0));
+    partition_cursor_end(&cursor);
+    return offset;
+}
+
 static inline void check_whole(const model *m, partition *p) {
     poll_cursor cursor;
     for (uint64_t max_bytes = 400; max_bytes <= 64 << 10; max_bytes *= 163) { /* small windows go through the index */

@@ -15,13 +15,6 @@ static uint64_t acknowledged; /* messages: they are there until a kill */
 static uint64_t kill_proof;   /* messages: they are there after a kill, too */
 static bool saw_unsaved_change, saw_poison;
 
-static int quick_sync(void *context, int fd) {
-    (void)fd;
-    int error = fault_judge(context, FAULT_SYNC, NULL);
-    errno = error;
-    return error != 0 ? -1 : 0;
-}
-
 static partition_options options_on(const disk *d, partition_level level) {
     return (partition_options){.ns = 1,
                                .incarnation = 2,
@@ -40,7 +33,7 @@ static partition *open_fresh(model *m) {
     snprintf(directory, sizeof(directory), "%s/c%u/p", test_root, number++);
     id_source_seed_fixed(&ids, 3);
     fault_disk_init(&faulty);
-    faulty.disk.fdatasync = quick_sync;
+    faulty.disk.fdatasync = fault_quick_sync;
     acknowledged = kill_proof = 0;
     test_random_state = 42;
     model_init(m, 1500);
@@ -69,26 +62,6 @@ static bool append(partition *p, model *m, uint32_t records) {
     acknowledged = m->count;
     if (p->level != LEVEL_MEMORY || p->journal.count == 0) kill_proof = m->count;
     return true;
-}
-
-static uint64_t check_prefix(const model *m, partition *p) {
-    static uint8_t bytes[1 << 16];
-    poll_cursor cursor;
-    poll_window w;
-    uint32_t status = partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor);
-    uint64_t offset = 0;
-    while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
-        CHECK_EQUAL(pread(w.records->fd, bytes, w.length, (off_t)w.records->position), w.length);
-        for (uint64_t at = 0; at < w.length && offset < m->count; offset++) {
-            const model_record *r = &m->records[offset];
-            CHECK(at + r->size <= w.length && memcmp(bytes + at, r->bytes, r->size) == 0);
-            at += r->size;
-        }
-    }
-    CHECK_EQUAL(status, 0);
-    CHECK_EQUAL(offset, cursor.last_offset + (cursor.total_count > 0));
-    partition_cursor_end(&cursor);
-    return offset;
 }
 
 static void change(partition *p, partition_level level) {
@@ -122,14 +95,14 @@ static void finish(partition *p, model *m, bool kill, partition_level after) {
         change(p, after);
         CHECK(append(p, m, 2));
     }
-    uint64_t readable = check_prefix(m, p);
+    uint64_t readable = check_readable(m, p);
     CHECK(readable >= (poisoned ? kill_proof : acknowledged));
     if (p->level == LEVEL_DURABLE) CHECK_EQUAL(readable, partition_visible_end(p));
     if (!kill) partition_close(p);
     partition_release(p);
     partition_options options = options_on(&disk_system, after);
     p = reopen(&options);
-    uint64_t found = check_prefix(m, p);
+    uint64_t found = check_readable(m, p);
     CHECK(found >= (kill || poisoned ? kill_proof : acknowledged));
     CHECK_EQUAL(found, partition_next_offset(p));
     partition_close(p);
@@ -196,7 +169,7 @@ static void test_a_change_leaves_the_files_of_its_level(void) {
     partition_release(p);
     partition_options options = options_on(&disk_system, LEVEL_WRITTEN);
     p = reopen(&options);
-    CHECK_EQUAL(check_prefix(&m, p), m.count);
+    CHECK_EQUAL(check_readable(&m, p), m.count);
     partition_close(p);
     CHECK_EQUAL(partition_set_level(p, LEVEL_DURABLE), 3007);
     partition_release(p);
@@ -215,15 +188,15 @@ static void test_what_waited_for_the_device_is_seen_after_the_change(void) {
     partition_append(p, &b, 1, 1000);
     CHECK_EQUAL(b.status, 0);
     model_append(&m, &b);
-    CHECK_EQUAL(check_prefix(&m, p), 0);
+    CHECK_EQUAL(check_readable(&m, p), 0);
     CHECK_EQUAL(atomic_load(&stats.unseen), 3);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 0), 4100);
     change(p, LEVEL_WRITTEN);
     CHECK_EQUAL(atomic_load(&stats.unseen), 0);
-    CHECK_EQUAL(check_prefix(&m, p), 3);
+    CHECK_EQUAL(check_readable(&m, p), 3);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 2), 0);
     change(p, LEVEL_DURABLE); /* and stays seen */
-    CHECK_EQUAL(check_prefix(&m, p), 3);
+    CHECK_EQUAL(check_readable(&m, p), 3);
     partition_close(p);
     partition_release(p);
     model_free(&m);

@@ -14,14 +14,6 @@ static partition_level level;
 static uint64_t acknowledged; /* messages */
 static bool poisoned_once;
 
-/* The seam without the device: a sync that may is done. */
-static int quick_sync(void *context, int fd) {
-    (void)fd;
-    int error = fault_judge(context, FAULT_SYNC, NULL);
-    errno = error;
-    return error != 0 ? -1 : 0;
-}
-
 static partition_options options_of_level(const disk *d) {
     return (partition_options){.ns = 1,
                                .incarnation = 2,
@@ -40,7 +32,7 @@ static partition *open_fresh(void) {
     snprintf(directory, sizeof(directory), "%s/t%u/p", test_root, number++);
     id_source_seed_fixed(&ids, 3);
     fault_disk_init(&faulty);
-    faulty.disk.fdatasync = quick_sync;
+    faulty.disk.fdatasync = fault_quick_sync;
     acknowledged = 0;
     partition_options options = options_of_level(&faulty.disk);
     return partition_open(&options, NULL, 0);
@@ -69,27 +61,6 @@ static bool append(partition *p, model *m, uint32_t records) {
     if (!reach_level(p, m)) return false;
     acknowledged = m->count;
     return true;
-}
-
-/* Reads everything there is and compares. Returns how many messages it was. */
-static uint64_t check_prefix(const model *m, partition *p) {
-    static uint8_t bytes[1 << 16];
-    poll_cursor cursor;
-    poll_window w;
-    uint32_t status = partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor);
-    uint64_t offset = 0;
-    while (status == 0 && partition_cursor_next(&cursor, 4000, &w, &status)) {
-        CHECK_EQUAL(pread(w.records->fd, bytes, w.length, (off_t)w.records->position), w.length);
-        for (uint64_t at = 0; at < w.length && offset < m->count; offset++) {
-            const model_record *r = &m->records[offset];
-            CHECK(at + r->size <= w.length && memcmp(bytes + at, r->bytes, r->size) == 0);
-            at += r->size;
-        }
-    }
-    CHECK_EQUAL(status, 0);
-    CHECK_EQUAL(offset, cursor.last_offset + (cursor.total_count > 0));
-    partition_cursor_end(&cursor);
-    return offset;
 }
 
 static void store(partition *p, model *m, uint32_t id) {
@@ -123,14 +94,14 @@ static void finish(partition *p, model *m, bool kill) {
     bool poisoned = partition_state(p) != 0;
     poisoned_once |= poisoned;
     CHECK_EQUAL(append(p, m, 2), !poisoned);
-    uint64_t readable = check_prefix(m, p);
+    uint64_t readable = check_readable(m, p);
     if (level != LEVEL_MEMORY || !poisoned) CHECK(readable >= acknowledged);
     if (level == LEVEL_DURABLE) CHECK_EQUAL(readable, partition_visible_end(p));
     if (!kill) partition_close(p);
     partition_release(p);
     partition_options options = options_of_level(&disk_system);
     p = reopen(&options);
-    uint64_t found = check_prefix(m, p);
+    uint64_t found = check_readable(m, p);
     if (level != LEVEL_MEMORY || (!kill && !poisoned)) CHECK(found >= acknowledged);
     CHECK_EQUAL(found, partition_next_offset(p));
     partition_close(p);
@@ -215,10 +186,10 @@ static void test_a_journal_on_a_full_disk_is_kept_and_tried_again(void) {
     CHECK(append(p, &m, 1)); /* fits */
     CHECK(!append(p, &m, 3));
     CHECK(!append(p, &m, 3));
-    CHECK_EQUAL(check_prefix(&m, p), 0); /* not in the file: not shown */
+    CHECK_EQUAL(check_readable(&m, p), 0); /* not in the file: not shown */
     CHECK_EQUAL(partition_state(p), 0);
     fault_disk_heal(&faulty);
-    CHECK_EQUAL(check_prefix(&m, p), 4);
+    CHECK_EQUAL(check_readable(&m, p), 4);
     CHECK(append(p, &m, 3));
     finish(p, &m, false);
     model_free(&m);
@@ -258,7 +229,7 @@ static void test_journals_have_one_cap(void) {
     CHECK_EQUAL(partition_flush(p[0]), 0);
     CHECK_EQUAL(memory.used_bytes, 0);
     for (int i = 0; i < 2; i++) {
-        CHECK_EQUAL(check_prefix(&m[i], p[i]), 2);
+        CHECK_EQUAL(check_readable(&m[i], p[i]), 2);
         partition_close(p[i]);
         partition_release(p[i]);
         model_free(&m[i]);
@@ -284,7 +255,7 @@ static void test_a_durable_partition_is_synced_when_it_opens(void) {
     fault_disk_plan(&faulty, FAULT_SYNC, 1, 1, EIO, 0);
     p = reopen(&options);
     CHECK_EQUAL(partition_state(p), 10009);
-    CHECK_EQUAL(check_prefix(&m, p), m.count);
+    CHECK_EQUAL(check_readable(&m, p), m.count);
     partition_release(p);
     model_free(&m);
 }
@@ -314,11 +285,11 @@ static void test_space_ahead_is_zero_and_cut_in_the_end(void) {
             CHECK_EQUAL(log_size(), kill && !refused ? 1500 : (off_t)m.total_bytes);
             partition_options options = options_of_level(&disk_system);
             p = reopen(&options);
-            CHECK_EQUAL(check_prefix(&m, p), 2);
+            CHECK_EQUAL(check_readable(&m, p), 2);
             for (int i = 0; i < 10; i++) CHECK(append(p, &m, 2));
             CHECK(partition_segments(p) > 1);
             CHECK_EQUAL(log_size(), (off_t)p->segments.items[0].log_bytes); /* sealed: exact */
-            CHECK_EQUAL(check_prefix(&m, p), m.count);
+            CHECK_EQUAL(check_readable(&m, p), m.count);
             partition_close(p);
             partition_release(p);
             model_free(&m);

@@ -1,75 +1,34 @@
 /* Power loss at level `durable` and idempotent producers: on a disk that forgets, keeps and tears what was not synced,
  * no batch is stored twice, none that was acknowledged is lost, and one that was acknowledged last is known when the
  * log ends with its sync. Classic messages come in between. */
-#include "base/bytes.h"
-#include "log/partition_files.h"
-#include "log/partition_internal.h"
-#include "test_partition_fixture.h"
+#include "test_numbered_batches.h"
 
 #include "forgetting_disk.h"
 
 #define SEEDS 400u
 #define BATCHES 64u /* more than there are slots */
-#define PRODUCER 9u
 
-static id_source ids;
-static char directory[192];
-static producer_memory memory;
 static uint64_t batches_first[BATCHES * 2]; /* where each was stored */
 static unsigned cuts, cut_messages;
 static unsigned told_duplicate, told_stored, told_unknown;
 static bool after_a_cut, forget_the_barrier, cut_too_much; /* the last two: canaries */
 
-static partition_options options_on(const disk *d) {
-    return (partition_options){.ns = 1,
-                               .incarnation = 2,
-                               .directory = directory,
-                               .segment_size_bytes = 6000,
-                               .disk = d,
-                               .files = &open_files,
-                               .ids = &ids,
-                               .producing = &memory,
-                               .level = LEVEL_DURABLE};
-}
-
-/* One message of 300 bytes; its payload is the number of its batch, or UINT64_MAX of a classic one. */
+/* `sequence`: of the producer; a classic batch has UINT64_MAX for its number. */
 static produced send(partition *p, uint64_t sequence, bool idempotent) {
-    static uint8_t buffer[1 << 12];
-    append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 100, 300)};
-    uint64_t tag = idempotent ? sequence : UINT64_MAX;
-    memcpy(buffer + RECORD_HEADER_SIZE, &tag, sizeof tag);
-    if (idempotent) {
-        b.by = (producer_batch){.producer = PRODUCER, .sequence = sequence, .begun = 5};
-        CHECK_EQUAL(partition_judge_producer(p, &b), 0);
-        if (b.made.kind != PRODUCED_STORED) return b.made;
-    }
-    partition_append(p, &b, 1, 1000);
-    CHECK(b.status == 0 || after_a_cut); /* the log of a segment behind a gap is in the way, which a server moves */
+    append_batch b = numbered_batch(idempotent ? sequence : UINT64_MAX, 100);
+    if (!idempotent) partition_append(p, &b, 1, 1000);
+    else if (send_once(p, &b, sequence) == 0 && b.made.kind != PRODUCED_STORED) return b.made;
+    /* the log of a segment behind a gap is in the way, which a server moves */
+    CHECK(b.status == 0 || (after_a_cut && b.made.kind == PRODUCED_STORED));
     if (b.status != 0) return (produced){0};
     return (produced){PRODUCED_STORED, 1, b.first_offset, 0};
 }
 
-/* How often each batch is in the log. */
 static void count_stored(partition *p, unsigned *times) {
     poll_cursor cursor;
-    memset(times, 0, BATCHES * 2 * sizeof *times);
     CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor), 0);
     partition_cursor_end(&cursor);
-    for (uint32_t i = 0; i < p->segments.count; i++) {
-        char path[FILE_PATH_MAX];
-        segment_path(&p->segments, &p->segments.items[i], SEGMENT_LOG, path, sizeof path);
-        FILE *f = fopen(path, "r");
-        REQUIRE(f != NULL);
-        uint8_t head[RECORD_HEADER_SIZE];
-        for (uint64_t at = 0; at < p->segments.items[i].log_bytes;) {
-            uint64_t tag;
-            REQUIRE(fseek(f, (long)at, SEEK_SET) == 0 && fread(head, 1, sizeof head, f) == sizeof head);
-            REQUIRE(fread(&tag, 1, sizeof tag, f) == sizeof tag);
-            if (tag < BATCHES * 2) times[tag]++;
-            at += RECORD_HEADER_SIZE + load_u32(head + 48) + load_u32(head + 52);
-        }
-        fclose(f);
-    }
+    count_in_log(p, times, BATCHES * 2);
 }
 
 /* The start of the last log. */
@@ -146,7 +105,7 @@ static void try_luck(uint64_t seed) {
     id_source_seed_fixed(&ids, 3);
     test_random_state = seed;
     memory = (producer_memory){.boot = {1}, .known_last = 5};
-    partition_options options = options_on(&device);
+    partition_options options = options_on(&device, LEVEL_DURABLE, 6000);
     if (test_random(2) == 0) options.segment_size_bytes = 30000; /* without a roll */
     partition *p = partition_open(&options, NULL, 0);
     uint64_t sent = 0, acknowledged = 0;
@@ -213,19 +172,11 @@ static void test_nothing_is_stored_twice_and_nothing_acknowledged_is_lost(void) 
 
 /* How many checks fail with the planted fault. */
 static unsigned found_with(bool *planted, uint64_t seeds) {
-    unsigned before = check_errors;
-    fflush(stderr);
-    int kept = dup(2);
-    CHECK(freopen("/dev/null", "w", stderr) != NULL);
+    check_hidden hidden = check_hide();
     *planted = true;
     for (uint64_t seed = 100001; seed <= 100000 + seeds; seed++) try_luck(seed);
     *planted = false;
-    fflush(stderr);
-    dup2(kept, 2);
-    close(kept);
-    unsigned found = check_errors - before;
-    check_errors = before;
-    return found;
+    return check_show(hidden);
 }
 
 static void test_a_server_that_forgets_is_found(void) { CHECK(found_with(&forget_the_barrier, 20) > 0); }
@@ -248,7 +199,7 @@ static void test_what_was_acknowledged_without_a_sync_is_not_cut(void) {
     snprintf(directory, sizeof directory, "%s/streams/1/topics/2/partitions/3", root);
     CHECK_EQUAL(mkdir(root, 0755), 0);
     memory = (producer_memory){.boot = {1}, .known_last = 5};
-    partition_options options = options_on(&device);
+    partition_options options = options_on(&device, LEVEL_DURABLE, 6000);
     options.segment_size_bytes = 60000;
     partition *p = partition_open(&options, NULL, 0);
     uint64_t sent = 0;

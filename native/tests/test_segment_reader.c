@@ -1,121 +1,26 @@
 /* Polls over segments of two layouts, plain ones and such whose records somebody has to bring first, through the jobs
  * of the core: what is answered, who waits, and what is left behind. */
-#include "test_core_support.h"
+#include "test_segment_polls.h"
 
 #include "masked_layout.h"
 
-#define MESSAGES 8000u
-#define PAYLOAD 200u
-#define MESSAGE_BYTES RECORD_BYTES(PAYLOAD)
-#define SEGMENT_BYTES 600000u
-
 static masked_layout masked;
 
-typedef struct heard {
-    unsigned ends, windows;
-    uint32_t status;
-    bool gone, dropped;
-    uint64_t next, messages; /* offset that has to come, messages that came */
-    pending *work;
-} heard;
+static void check_one_window(void) { CHECK_EQUAL(masked.live_blocks, 0); } /* the slow hold one window and not two */
 
-static void on_status(const caller *to, uint32_t status) {
-    heard *h = to->owner;
-    h->ends++;
-    h->status = status;
-}
-
-static void on_window(const caller *to, const answer_window *w) {
-    heard *h = to->owner;
-    CHECK_EQUAL(w->length % MESSAGE_BYTES, 0);
-    CHECK_EQUAL(masked.live_blocks, 0); /* who is slow to take it holds one window and not two */
-    for (size_t at = 0; at < w->length; at += MESSAGE_BYTES, h->next++, h->messages++) {
-        uint64_t offset;
-        memcpy(&offset, w->bytes + at + 24, 8);
-        CHECK_EQUAL(offset, h->next);
-        CHECK_EQUAL(w->bytes[at + MESSAGE_BYTES - 1], offset % 251);
-    }
-    h->windows++;
-    h->ends += w->last;
-    output_free(k, w->block);
-}
-
-static void on_gone(const caller *to) {
-    heard *h = to->owner;
-    h->ends++;
-    h->gone = true;
-}
-
-static void on_dropped(const caller *to) {
-    heard *h = to->owner;
-    h->ends++;
-    h->dropped = true;
-}
-
-static void on_parked(const caller *to, pending *p) { ((heard *)to->owner)->work = p; }
-
-static const caller_calls calls = {
-    .status = on_status, .window = on_window, .gone = on_gone, .dropped = on_dropped, .parked = on_parked};
-
-static partition_request request_of(uint8_t strategy, uint64_t value, uint32_t count) {
-    return (partition_request){.kind = REQUEST_POLL,
-                               .ns = NS_HERE,
-                               .incarnation = 1,
-                               .strategy = strategy,
-                               .value = value,
-                               .count = count,
-                               .consumer_kind = OFFSET_CONSUMER,
-                               .consumer_id = 1};
-}
-
-static void start(partition_request what, uint64_t first, heard *h) {
-    *h = (heard){.next = first};
-    caller from = {.calls = &calls, .owner = h};
-    reads_start(k, core_owned(k, NS_HERE), &what, &from);
-}
-
-/* Turns of a loop whose helper works until the request has ended, or until `windows` came. */
-static void run_until(heard *h, unsigned windows) {
-    unsigned asked = 0;
-    for (int i = 0; i < 20000 && h->ends == 0 && h->windows < windows; i++) {
-        if (h->windows > asked && h->work != NULL) {
-            asked = h->windows;
-            pending_next(h->work);
-        }
-        masked_help(&masked);
-        if (h->ends == 0) turn();
-    }
-}
-
-static void run(heard *h) { run_until(h, UINT32_MAX); }
+static void help(void) { masked_help(&masked); }
 
 static partition *here(void) { return core_owned(k, NS_HERE)->p; }
 
-static partition_options options_here(void) {
-    return (partition_options){.ns = NS_HERE,
-                               .incarnation = 1,
-                               .directory = directory,
-                               .segment_size_bytes = SEGMENT_BYTES,
-                               .stats = &k->links.stats[0],
-                               .ids = &k->ids,
-                               .files = &k->files,
-                               .disk = &disk_system};
-}
-
 /* Segments of about 2,300 messages, each three windows: masked, plain, masked, and a plain active one. */
 static void open_mixed(void) {
-    static uint8_t records[100 * MESSAGE_BYTES];
     open_core(LEVEL_WRITTEN);
     core_partition_remove(k, NS_HERE);
     masked_open(&masked);
+    at_each_window = check_one_window;
+    at_each_turn = help;
     partition_options options = options_here();
-    partition *p = partition_open(&options, NULL, 0);
-    for (uint32_t i = 0; i < MESSAGES; i += 100) {
-        for (uint32_t j = 0; j < 100; j++) put_record(records + j * MESSAGE_BYTES, PAYLOAD, (uint8_t)((i + j) % 251));
-        append_batch b = {.messages = records, .length = sizeof records, .count = 100};
-        partition_append(p, &b, 1, 1000 + i);
-        CHECK_EQUAL(b.status, 0);
-    }
+    partition *p = filled_partition(&options);
     partition *mixed = masked_reopen(&masked, p, &options);
     partition_release(p);
     CHECK(mixed != NULL && partition_segment_count(mixed) == 4);
@@ -125,17 +30,8 @@ static void open_mixed(void) {
 static void close_mixed(void) {
     CHECK_EQUAL(k->output.bytes, 0);
     close_core();
-    masked_close(&masked);
-}
-
-static void check_poll(partition_request what, uint64_t first, uint64_t count) {
-    heard h;
-    start(what, first, &h);
-    run(&h);
-    CHECK_EQUAL(h.ends, 1);
-    CHECK_EQUAL(h.status, 0);
-    CHECK_EQUAL(h.messages, count);
     CHECK_EQUAL(masked.live_blocks, 0);
+    masked_close(&masked);
 }
 
 static void test_polls_over_several_layouts_answer_as_over_one(void) {

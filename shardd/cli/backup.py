@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
@@ -17,8 +16,8 @@ from shardd.backup.metadata import incarnations
 from shardd.backup.priority import FULL_SPEED
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
+from shardd.cli.options import EXIT_USAGE, ConfigFile, DataDirectory, settings_of
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
-from shardd.config.loader import ConfigError, load_settings
 from shardd.config.units import parse_size_bytes
 from shardd.log.file_modes import made_like
 from shardd.metadata.apply import ApplyError
@@ -32,7 +31,6 @@ from shardd.protocol.requests import FlushUnsavedBuffer
 from shardd.runtime import tracing
 
 EXIT_REFUSED: Final = 1  # not made, not restored, damaged
-EXIT_USAGE: Final = 2
 EXIT_LEFT_OUT: Final = 3  # a whole backup, but partitions of the server are not in it
 _GONE: Final = (Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND)
 
@@ -52,10 +50,8 @@ FullSpeed = Annotated[  # start.py looks for it before anything is imported
 @backup_app.command()
 def create(
     directory: Annotated[Path, typer.Argument(help="Takes the backups, each under its time.")],
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
     base: Annotated[Path | None, typer.Option("--base", help="Shares segments with this one, not the newest.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Shares with no earlier backup.")] = False,
     rate: Rate = "0",
@@ -179,12 +175,9 @@ def _data_directory(config: Path | None, data: Path | None) -> Path:
     """A command that is given the settings is traced as they say."""
     if data is not None and config is None:
         return data
-    try:
-        settings = load_settings(config, os.environ).settings
-        set_up_traces(settings.telemetry, "backup")
-        return data or settings.system.data_directory
-    except ConfigError as error:
-        _fail("; ".join(error.problems), EXIT_USAGE)
+    settings = settings_of(config)
+    set_up_traces(settings.telemetry, "backup")
+    return data or settings.system.data_directory
 
 
 def _rate(text: str) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from shardd.cli.options import ConfigFile, DataDirectory, settings_of
 from shardd.config.keys import KEYS, value_of
 from shardd.config.loader import ConfigError, Loaded, load_settings
 from shardd.config.root_user import resolve_root_user
@@ -24,11 +24,7 @@ def config() -> None:
 
 
 @config_app.command()
-def show(
-    file: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-) -> None:
+def show(file: ConfigFile = None) -> None:
     """Every key, its effective value, and where that came from; secrets are masked."""
     problems: list[str] = []
     rows: list[tuple[str, str, str]] = []
@@ -54,10 +50,8 @@ def show(
 def set_(
     key: Annotated[str, typer.Argument(help="As in the file: system.logging.level.")],
     value: Annotated[str, typer.Argument(help="As in the file; quotes of a text may be left out.")],
-    file: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    file: ConfigFile = None,
+    data: DataDirectory = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
 ) -> None:
     """Changes one key of the settings file, and of the server that runs with it if that key can change at once: the
@@ -76,10 +70,8 @@ def set_(
 
 @config_app.command()
 def reload(
-    file: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    file: ConfigFile = None,
+    data: DataDirectory = None,
 ) -> None:
     """Makes the server read its settings and certificates again. The log level and limits of connections change at
     once; the log of the server names what else has changed and needs a restart.
@@ -88,12 +80,7 @@ def reload(
     """
     from shardd.cli.holder import NoServerError, holder_of
 
-    try:
-        settings = load_settings(file, os.environ, {"system.path": str(data)} if data is not None else {}).settings
-    except ConfigError as error:
-        for problem in error.problems:
-            typer.echo(f"shardd: {problem}", err=True)
-        raise typer.Exit(2) from error
+    settings = settings_of(file, data)
     try:
         supervisor = holder_of(settings.system.data_directory)
         os.kill(supervisor, signal.SIGUSR1)

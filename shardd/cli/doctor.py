@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -16,7 +14,7 @@ from shardd.cli.doctor_retention import retention_findings
 from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
 from shardd.cli.doctor_tls import tls_findings
-from shardd.config.loader import ConfigError, load_settings
+from shardd.cli.options import ConfigFile, DataDirectory, settings_of
 from shardd.config.schema import Settings
 
 doctor_app = typer.Typer(
@@ -28,10 +26,8 @@ _MARKS: Final = {Level.OK: "ok     ", Level.WARNING: "warning", Level.PROBLEM: "
 @doctor_app.callback()
 def doctor(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead of lines.")] = False,
 ) -> None:
     """Checks the machine for the server with these settings.
@@ -40,12 +36,7 @@ def doctor(
     """
     if context.invoked_subcommand is not None:
         return
-    try:
-        settings = load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
-    except ConfigError as error:
-        for sentence in error.problems:
-            typer.echo(f"shardd: {sentence}", err=True)
-        raise typer.Exit(2) from error
+    settings = settings_of(config, data)
     findings = examine(settings)
     typer.echo(msgspec.json.encode(findings).decode() if as_json else as_lines(findings))
     raise typer.Exit(1 if any(finding.level is Level.PROBLEM for finding in findings) else 0)

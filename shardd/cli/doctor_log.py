@@ -9,8 +9,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from shardd.cli.doctor_state import EXIT_DAMAGE, EXIT_USAGE
-from shardd.config.loader import ConfigError, load_settings
+from shardd.cli.doctor_state import EXIT_DAMAGE
+from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
 from shardd.log.damage import DamagedRange
 from shardd.log.diagnosis import (
     SegmentView,
@@ -31,9 +31,7 @@ Filter = Annotated[int | None, typer.Option(help="Only this id.")]
 
 def log(
     data: Annotated[Path | None, typer.Argument(help="Data directory, instead of system.path.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
+    config: ConfigFile = None,
     stream: Filter = None,
     topic: Filter = None,
     partition: Filter = None,
@@ -48,7 +46,7 @@ def log(
 ) -> None:
     """Read every segment and list it with what is damaged. Without --repair it changes nothing and may look while a
     server runs. Exit status 0: whole or isolated, 1: damaged, 2: nothing to look at, or the directory is in use."""
-    directory = data or _configured(config)
+    directory = data or settings_of(config).system.data_directory
     if not directory.is_dir():
         _fail(f"{directory} is no directory")
     try:
@@ -72,13 +70,6 @@ def log(
             os.close(lock)
     if damaged or offsets or failures:
         raise typer.Exit(EXIT_DAMAGE)
-
-
-def _configured(config: Path | None) -> Path:
-    try:
-        return load_settings(config, os.environ).settings.system.data_directory
-    except ConfigError as error:
-        _fail("\n".join(error.problems))
 
 
 def _fail(sentence: str) -> NoReturn:

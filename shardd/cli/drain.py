@@ -11,7 +11,7 @@ from typing import Final
 import typer
 
 from shardd.cli.holder import NoServerError, holder_of
-from shardd.config.loader import ConfigError, load_settings
+from shardd.cli.options import settings_of
 from shardd.server.supervisor import STOP_KILL_S
 
 _SLOW_MACHINE_S: Final = 20.0  # beyond the time after which the supervisor kills its workers
@@ -19,12 +19,7 @@ _SLOW_MACHINE_S: Final = 20.0  # beyond the time after which the supervisor kill
 
 def drain_server(config: Path | None, data: Path | None, timeout_s: float) -> int:
     """Exit status. Who interrupts this ends the waiting; the server goes on draining."""
-    try:
-        settings = load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
-    except ConfigError as error:
-        for sentence in error.problems:
-            typer.echo(f"shardd: {sentence}", err=True)
-        return 2
+    settings = settings_of(config, data)
     try:
         supervisor = holder_of(settings.system.data_directory)
         process = os.pidfd_open(supervisor)

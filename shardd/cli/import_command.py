@@ -14,9 +14,8 @@ import msgspec
 import typer
 
 from shardd.cli.offline import ensure_root, locked
+from shardd.cli.options import EXIT_USAGE, ConfigFile, DataDirectory, settings_of
 from shardd.cli.output import size_text
-from shardd.config.loader import ConfigError, load_settings
-from shardd.config.schema import Settings
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.offline import OfflineError, OfflineMetadata
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from shardd.migration.liftbridge_report import ImportReport, StreamReport
 
 EXIT_REFUSED: Final = 1  # nothing was imported
-EXIT_USAGE: Final = 2
 EXIT_LEFT_OUT: Final = 3  # imported, but for some streams
 _LEFT_OUT: Final = "left out"
 _PROGRESS_S: Final = 1.0
@@ -46,10 +44,8 @@ def liftbridge(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="The data directory of a stopped Liftbridge server.")
     ],
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", help="The native stream, instead of liftbridge.namespace.")
     ] = None,
@@ -84,7 +80,7 @@ def liftbridge(
     from shardd.migration.liftbridge_report import ImportOptions
     from shardd.migration.liftbridge_values import master_key
 
-    settings = _settings(config, data)
+    settings = settings_of(config, data)
     options = ImportOptions(
         namespace=namespace or settings.liftbridge.namespace,
         segment_bytes_max=settings.system.segment_size_bytes,
@@ -111,13 +107,6 @@ def liftbridge(
     typer.echo(msgspec.json.encode(report).decode() if as_json else _lines(report))
     if report.left_out:
         raise typer.Exit(EXIT_LEFT_OUT)
-
-
-def _settings(config: Path | None, data: Path | None) -> Settings:
-    try:
-        return load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
-    except ConfigError as error:
-        _fail("; ".join(error.problems), EXIT_USAGE)
 
 
 def _first_user(data: Path, default_credentials: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from typer.core import TyperGroup
 from shardd import __version__
 from shardd.cli.declared import Family
 from shardd.cli.families import ALONE, FAMILIES
+from shardd.cli.options import Address, ConfigFile, DataDirectory, Password, Username
 from shardd.cli.start import COMPLETE
 
 
@@ -75,12 +75,7 @@ def shardd(
 
 @app.command()
 def ping(
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens; else the context."
-        ),
-    ] = None,
+    address: Address = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds.")] = 5.0,
 ) -> None:
     """Ask a server whether it answers; no login. Exit status 1 and a sentence when it does not."""
@@ -93,7 +88,7 @@ def ping(
 def login(
     context: Annotated[str | None, typer.Option("--context", "-C", help="Where to save it.")] = None,
     url: Annotated[str | None, typer.Option("--url", help="shardd://host:port")] = None,
-    username: Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = None,
+    username: Username = None,
     password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read the password from there.")] = False,
     expiry_days: Annotated[float, typer.Option("--expiry-days", min=0.0, help="Of the token; 0: never.")] = 30.0,
 ) -> None:
@@ -114,16 +109,9 @@ def logout(context: Annotated[str | None, typer.Option("--context", "-C", help="
 
 @app.command()
 def top(
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address", "-a", envvar="SHARDD_TCP_ADDRESS", help="Where the server listens; else the context."
-        ),
-    ] = None,
-    username: Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")] = None,
-    password: Annotated[
-        str | None, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
-    ] = None,
+    address: Address = None,
+    username: Username = None,
+    password: Password = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600.0, help="Seconds between figures.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One interval, then the end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each interval.")] = False,
@@ -136,10 +124,8 @@ def top(
 
 @app.command()
 def drain(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.0, help="Seconds; then the server stops with clients connected.")
     ] = 60.0,

@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from shardd.cli.options import Address, Password, Username
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
-from shardd.cli.topic import Address, Password, Username
 from shardd.cli.whom import whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.config.units import format_size

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from shardd.cli.holder import NoServerError, holder_of
-from shardd.config.loader import ConfigError, load_settings
+from shardd.cli.options import ConfigFile, DataDirectory, settings_of
 from shardd.server.tls_files import TlsError, read_tls
 
 tls_app = typer.Typer(help="Certificates of a running server.", rich_markup_mode=None, no_args_is_help=True)
@@ -24,21 +22,14 @@ def tls() -> None:
 
 @tls_app.command()
 def reload(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="SHARDD_CONFIG_PATH", help="Settings, a TOML file.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Data directory, instead of system.path.")] = None,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
 ) -> None:
     """Makes the server read its certificates and keys again. No connection is lost.
 
     Exit status 0: it was told; 1: the files are wrong, or no server runs; 2: the settings are wrong.
     """
-    try:
-        settings = load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
-    except ConfigError as error:
-        for sentence in error.problems:
-            typer.echo(f"shardd: {sentence}", err=True)
-        raise typer.Exit(2) from error
+    settings = settings_of(config, data)
     try:
         read, now_s = read_tls(settings.all_tls), time.time()
         if not read.ports:

@@ -11,8 +11,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from shardd.cli.options import EXIT_USAGE, Address, Password, Username
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
-from shardd.cli.whom import ADDRESS_HELP, whom
+from shardd.cli.whom import whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.config.units import format_size
 from shardd.engine import owner
@@ -24,15 +25,9 @@ from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicSummary
 from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
-EXIT_USAGE: Final = 2
 _HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
-Address = Annotated[str | None, typer.Option("--address", "-a", envvar="SHARDD_TCP_ADDRESS", help=ADDRESS_HELP)]
-Username = Annotated[str | None, typer.Option("--username", "-u", envvar="SHARDD_USERNAME")]
-Password = Annotated[
-    str | None, typer.Option("--password", "-p", envvar="SHARDD_PASSWORD", help="Better in the variable.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]

@@ -10,7 +10,6 @@ from shardd.client.errors import SettingsError
 from shardd.client.settings import Settings, resolve
 
 DEFAULT: Final = "iggy"
-ADDRESS_HELP: Final = "Where the server listens; else SHARDD_URL, the context, 127.0.0.1:8090."
 _OF_TLS: Final = ("ca_file", "certificate_file", "key_file", "server_name")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from enum import IntEnum
 from typing import Final
 
 import xxhash
 
 from shardd.engine import _native
+from shardd.engine.record_faults import RecordFault
 
 HEADER_BYTES: Final = _native.RECORD_HEADER_SIZE
 BODY_OFFSET: Final = 8  # the checksum covers everything behind itself
@@ -22,35 +22,24 @@ _U64_MAX: Final = 2**64 - 1
 _U32_MAX: Final = (1 << 32) - 1
 
 
-class Fault(IntEnum):
-    """Why a scan stopped (record.h: record_fault)."""
-
-    OK = _native.RECORD_OK
-    TRUNCATED = _native.RECORD_TRUNCATED
-    BAD_LENGTH = _native.RECORD_BAD_LENGTH
-    BAD_OFFSET = _native.RECORD_BAD_OFFSET
-    BAD_TIMESTAMP = _native.RECORD_BAD_TIMESTAMP
-    BAD_CHECKSUM = _native.RECORD_BAD_CHECKSUM
-
-
-def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: int) -> tuple[Fault, int, int]:
+def _check(data: bytes, position: int, expected_offset: int, minimum_timestamp: int) -> tuple[RecordFault, int, int]:
     """(fault, size in bytes, timestamp) of the record at `position`; the order of the checks is part of the format."""
     left = len(data) - position
     if left < HEADER_BYTES:
-        return Fault.TRUNCATED, 0, 0
+        return RecordFault.TRUNCATED, 0, 0
     checksum, _, offset, timestamp, _, user_headers, payload, _ = _FIELDS.unpack_from(data, position)
     size = HEADER_BYTES + payload + user_headers
     if user_headers > USER_HEADERS_MAX or payload > PAYLOAD_MAX:
-        return Fault.BAD_LENGTH, 0, timestamp
+        return RecordFault.BAD_LENGTH, 0, timestamp
     if offset != expected_offset:
-        return Fault.BAD_OFFSET, size, timestamp
+        return RecordFault.BAD_OFFSET, size, timestamp
     if timestamp < minimum_timestamp:
-        return Fault.BAD_TIMESTAMP, size, timestamp
+        return RecordFault.BAD_TIMESTAMP, size, timestamp
     if size > left:
-        return Fault.TRUNCATED, size, timestamp
+        return RecordFault.TRUNCATED, size, timestamp
     if xxhash.xxh3_64_intdigest(data[position + BODY_OFFSET : position + size]) != checksum:
-        return Fault.BAD_CHECKSUM, size, timestamp
-    return Fault.OK, size, timestamp
+        return RecordFault.BAD_CHECKSUM, size, timestamp
+    return RecordFault.OK, size, timestamp
 
 
 def scan_buffer(
@@ -67,7 +56,7 @@ def scan_buffer(
     A record that no index entry could name (position or relative offset above 32 bits) counts as a bad length.
     """
     valid_bytes = first_timestamp = last_timestamp = 0
-    next_offset, fault = expected_offset, Fault.OK
+    next_offset, fault = expected_offset, RecordFault.OK
     index: list[bytes] = []
     while valid_bytes < len(data):
         expected = next_offset
@@ -75,11 +64,11 @@ def scan_buffer(
             found = int.from_bytes(data[valid_bytes + 24 : valid_bytes + 32], "little")
             expected = found if next_offset <= found < sparse_end else next_offset
         fault, size, timestamp = _check(data, valid_bytes, expected, minimum_timestamp)
-        if fault is not Fault.OK:
+        if fault is not RecordFault.OK:
             break
         end, relative = base_position + valid_bytes + size, expected - segment_start_offset
         if end > _U32_MAX or not 0 <= relative <= _U32_MAX:
-            fault = Fault.BAD_LENGTH
+            fault = RecordFault.BAD_LENGTH
             break
         if not index:
             first_timestamp = timestamp
@@ -128,6 +117,6 @@ def find_later(
             break
         if identity == bytes(16) or not at_least_offset <= offset <= min(at_most_offset, at_least_offset + _U32_MAX):
             continue
-        if _check(data, position, offset, minimum_timestamp)[0] is Fault.OK:
+        if _check(data, position, offset, minimum_timestamp)[0] is RecordFault.OK:
             return _native.FoundRecord((from_position + position, offset))
     return None

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.log.record_format import RecordFault
+from shardd.engine.record_faults import RecordFault
 from shardd.log.segments import Segment
 from shardd.log.verified_slices import read_at
 from shardd.protocol.record_layout import INDEX_ENTRY

@@ -18,11 +18,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from shardd.engine.record_faults import RecordFault
 from shardd.log import layout
 from shardd.log.borders import GAPS_MAX, Border, Borders, borders_of
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.manifest import Checkpoint
-from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, timestamp_in
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, timestamp_in
 from shardd.log.segment_reader import opened_index, opened_log
 from shardd.log.segments import Segment
 from shardd.log.sparse import SparseSurveyor

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shardd.engine import _native
+from shardd.engine.record_faults import RecordFault
 from shardd.log import layout
 from shardd.log.damage import DamagedRange, DamageSurvey
 from shardd.log.damage_survey import survey_segment
@@ -21,7 +22,6 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
-from shardd.log.record_format import RecordFault
 from shardd.log.segment_reader import opened_log, segment_starts
 from shardd.log.stored_offsets import read_offsets, read_settled_table, repair_table, table_notes
 from shardd.log.tail import Rest, rest_of

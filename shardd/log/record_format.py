@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
 from shardd.engine import _native
@@ -15,17 +14,6 @@ _PAYLOAD_BYTES_MAX: Final = _native.PAYLOAD_SIZE_MAX
 RECORD_BYTES_MAX: Final = HEADER_BYTES + _PAYLOAD_BYTES_MAX + _HEADERS_BYTES_MAX
 
 INDEX_ENTRY_BYTES: Final = _native.INDEX_ENTRY_SIZE
-
-
-class RecordFault(IntEnum):
-    """Why a scan stopped."""
-
-    OK = _native.RECORD_OK
-    TRUNCATED = _native.RECORD_TRUNCATED
-    BAD_LENGTH = _native.RECORD_BAD_LENGTH
-    BAD_OFFSET = _native.RECORD_BAD_OFFSET
-    BAD_TIMESTAMP = _native.RECORD_BAD_TIMESTAMP
-    BAD_CHECKSUM = _native.RECORD_BAD_CHECKSUM
 
 
 def record_bytes(header: bytes | bytearray | memoryview) -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from shardd.engine import _native
+from shardd.engine.record_faults import RecordFault
 from shardd.log import layout
 from shardd.log.manifest import Checkpoint, Manifest
-from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX, RecordFault
+from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX
 from shardd.log.segment_reader import log_path, opened_index, opened_log
 from shardd.protocol.record_layout import INDEX_ENTRY
 

@@ -12,7 +12,8 @@ import msgspec
 import xxhash
 
 from shardd.engine import _native
-from shardd.log.record_format import HEADER_BYTES, RecordFault, record_bytes
+from shardd.engine.record_faults import RecordFault
+from shardd.log.record_format import HEADER_BYTES, record_bytes
 from shardd.log.verified_slices import fill_passing
 from shardd.runtime.throttle import Throttle
 

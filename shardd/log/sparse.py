@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
+from shardd.engine.record_faults import RecordFault
 from shardd.log.damage import DamagedRange, DamageSurvey, Index
 from shardd.log.record_format import (
     HEADER_BYTES,
     INDEX_ENTRY_BYTES,
-    RecordFault,
     offset_in,
     record_bytes,
     timestamp_in,

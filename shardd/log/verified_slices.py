@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from shardd.engine import _native
-from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, RecordFault, record_bytes
+from shardd.engine.record_faults import RecordFault
+from shardd.log.record_format import HEADER_BYTES, INDEX_ENTRY_BYTES, record_bytes
 
 SLICE_BYTES: Final = 1 << 20
 

@@ -1,7 +1,8 @@
 """The changes that the metadata log records: one frozen struct per change, tagged with the wire code it comes from.
 
-They are stored as MessagePack arrays `[tag, field, ...]`; a new field goes to the end and needs a default. Objects are
-addressed by `Ref`, so that a command never acts on a later object that got the same id.
+They are stored as MessagePack arrays `[tag, field, ...]`, the fields of a base first; a new field goes to the end and
+needs a default, a base gets none. Objects are addressed by `Ref`, so that a command never acts on a later object that
+got the same id.
 """
 
 from __future__ import annotations
@@ -21,6 +22,19 @@ class Ref(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
 
 
+class OnStream(msgspec.Struct, frozen=True, array_like=True):
+    """What a change of a stream begins with."""
+
+    stream: Ref
+
+
+class OnTopic(msgspec.Struct, frozen=True, array_like=True):
+    """What a change of a topic begins with."""
+
+    stream: Ref
+    topic: Ref
+
+
 class CreateStream(msgspec.Struct, frozen=True, array_like=True, tag=202):
     """`chosen_id`: None, the next one (`shardd.metadata.ids`)."""
 
@@ -28,24 +42,22 @@ class CreateStream(msgspec.Struct, frozen=True, array_like=True, tag=202):
     chosen_id: int | None = None
 
 
-class DeleteStream(msgspec.Struct, frozen=True, array_like=True, tag=203):
-    stream: Ref
+class DeleteStream(OnStream, frozen=True, array_like=True, tag=203):
+    """With everything in it."""
 
 
-class UpdateStream(msgspec.Struct, frozen=True, array_like=True, tag=204):
-    stream: Ref
+class UpdateStream(OnStream, frozen=True, array_like=True, tag=204):
     name: str
 
 
-class PurgeStream(msgspec.Struct, frozen=True, array_like=True, tag=205):
-    stream: Ref
+class PurgeStream(OnStream, frozen=True, array_like=True, tag=205):
+    """All messages go; it stays."""
 
 
-class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag=302):
+class CreateTopic(OnStream, frozen=True, array_like=True, tag=302):
     """`message_expiry_us` and `max_topic_size_bytes` are resolved (docs/protocol/primitives.md#topic-values).
     `retention`: it is on from the start; records of earlier versions leave it off."""
 
-    stream: Ref
     name: str
     partitions_count: int
     compression: int
@@ -63,16 +75,13 @@ class CreateTopicWithSettings(CreateTopic, frozen=True, array_like=True, tag=0x5
     settings: tuple[tuple[str, str], ...] = ()
 
 
-class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag=303):
-    stream: Ref
-    topic: Ref
+class DeleteTopic(OnTopic, frozen=True, array_like=True, tag=303):
+    """With everything in it."""
 
 
-class UpdateTopic(msgspec.Struct, frozen=True, array_like=True, tag=304):
+class UpdateTopic(OnTopic, frozen=True, array_like=True, tag=304):
     """`retention`: it is on from now on, if nobody has said otherwise; records of earlier versions leave it."""
 
-    stream: Ref
-    topic: Ref
     name: str
     compression: int
     message_expiry_us: int
@@ -81,43 +90,32 @@ class UpdateTopic(msgspec.Struct, frozen=True, array_like=True, tag=304):
     retention: bool = False
 
 
-class PurgeTopic(msgspec.Struct, frozen=True, array_like=True, tag=305):
-    stream: Ref
-    topic: Ref
+class PurgeTopic(OnTopic, frozen=True, array_like=True, tag=305):
+    """All messages go; it stays."""
 
 
-class SetTopicSettings(msgspec.Struct, frozen=True, array_like=True, tag=0x5344_0020):
+class SetTopicSettings(OnTopic, frozen=True, array_like=True, tag=0x5344_0020):
     """(key, canonical value) of `shardd.protocol.topic_setting_table`; "" takes a key back to the server's default."""
 
-    stream: Ref
-    topic: Ref
     settings: tuple[tuple[str, str], ...]
 
 
-class CreatePartitions(msgspec.Struct, frozen=True, array_like=True, tag=402):
-    stream: Ref
-    topic: Ref
+class CreatePartitions(OnTopic, frozen=True, array_like=True, tag=402):
     count: int
 
 
-class DeletePartitions(msgspec.Struct, frozen=True, array_like=True, tag=403):
+class DeletePartitions(OnTopic, frozen=True, array_like=True, tag=403):
     """Removes the `count` highest partition ids."""
 
-    stream: Ref
-    topic: Ref
     count: int
 
 
-class CreateConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=602):
-    stream: Ref
-    topic: Ref
+class CreateConsumerGroup(OnTopic, frozen=True, array_like=True, tag=602):
     name: str
     chosen_id: int | None = None
 
 
-class DeleteConsumerGroup(msgspec.Struct, frozen=True, array_like=True, tag=603):
-    stream: Ref
-    topic: Ref
+class DeleteConsumerGroup(OnTopic, frozen=True, array_like=True, tag=603):
     group: Ref
 
 
@@ -203,11 +201,10 @@ class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043
     """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
 
 
-class PrepareLiftbridge(msgspec.Struct, frozen=True, array_like=True, tag=1050):
+class PrepareLiftbridge(OnStream, frozen=True, array_like=True, tag=1050):
     """The topics of this native stream are streams of Liftbridge from now on (docs/adr/0092-liftbridge-metadata.md).
-    `server_id`: kept when there is none yet. Made by the server itself, as those below have no wire codes."""
+    `server_id`: kept when there is none yet. Made by the server itself, as those below: no wire codes."""
 
-    stream: Ref
     server_id: str
 
 
@@ -221,27 +218,23 @@ class CreateLiftbridgeStream(CreateTopicWithSettings, frozen=True, array_like=Tr
     attributes: tuple[tuple[str, int | bool], ...] = ()
 
 
-class PauseLiftbridgeStream(msgspec.Struct, frozen=True, array_like=True, tag=1052):
-    """`partitions` empty: all of them, as in SetLiftbridgeReadonly."""
+class MarkPartitions(OnTopic, frozen=True, array_like=True):
+    """What a change of marks begins with. `partitions` empty: all of them."""
 
-    stream: Ref
-    topic: Ref
     partitions: tuple[int, ...]
+
+
+class PauseLiftbridgeStream(MarkPartitions, frozen=True, array_like=True, tag=1052):
     resume_all: bool
 
 
-class ResumeLiftbridgeStream(msgspec.Struct, frozen=True, array_like=True, tag=1053):
+class ResumeLiftbridgeStream(OnTopic, frozen=True, array_like=True, tag=1053):
     """A partition; all of them when the pause has said so."""
 
-    stream: Ref
-    topic: Ref
     partition: int
 
 
-class SetLiftbridgeReadonly(msgspec.Struct, frozen=True, array_like=True, tag=1054):
-    stream: Ref
-    topic: Ref
-    partitions: tuple[int, ...]
+class SetLiftbridgeReadonly(MarkPartitions, frozen=True, array_like=True, tag=1054):
     readonly: bool
 
 

@@ -123,13 +123,8 @@ def _prepare(state: State, record: Record, command: commands.PrepareLiftbridge) 
 
 
 def _without_attributes(state: State, index: int, name: str, stream_id: int, topic_id: int) -> State:
-    stream = state.streams[stream_id]
-    topics = stream.topics.set(topic_id, replace(stream.topics[topic_id], liftbridge=None))
-    return replace(
-        state,
-        streams=state.streams.set(stream_id, replace(stream, topics=topics)),
-        liftbridge=_removed(state.liftbridge, index, [name]),
-    )
+    state = with_attributes(state, stream_id, topic_id, None)
+    return replace(state, liftbridge=_removed(state.liftbridge, index, [name]))
 
 
 def _adopted(state: State, stream_id: int, topic_id: int) -> tuple[State, LiftbridgeStream]:
@@ -144,20 +139,18 @@ def _adopted(state: State, stream_id: int, topic_id: int) -> tuple[State, Liftbr
     return with_attributes(state, stream_id, topic_id, found), found
 
 
-def with_attributes(state: State, stream_id: int, topic_id: int, attributes: LiftbridgeStream) -> State:
+def with_attributes(state: State, stream_id: int, topic_id: int, attributes: LiftbridgeStream | None) -> State:
     stream = state.streams[stream_id]
     topics = stream.topics.set(topic_id, replace(stream.topics[topic_id], liftbridge=attributes))
     return replace(state, streams=state.streams.set(stream_id, replace(stream, topics=topics)))
 
 
 def _pause(state: State, record: Record, command: commands.PauseLiftbridgeStream) -> State:
-    ids = command.stream.id, command.topic.id
-    state, known = _adopted(state, *ids)
-    ranges = partitions_of(state.streams[ids[0]].topics[ids[1]], command.partitions)
-    paused = marked(known.paused, ranges, True, record.timestamp_us * 1000)
-    changed = replace(known, paused=paused, resume_all=command.resume_all)
-    event = Activity(record.index, ActivityOp.PAUSE_STREAM, known.name, ranges, command.resume_all)
-    return _with_event(with_attributes(state, *ids, changed), event)
+    def change(known: LiftbridgeStream, ranges: tuple[Range, ...]) -> LiftbridgeStream:
+        paused = marked(known.paused, ranges, True, record.timestamp_us * 1000)
+        return replace(known, paused=paused, resume_all=command.resume_all)
+
+    return _mark(state, record, command, change, ActivityOp.PAUSE_STREAM, command.resume_all)
 
 
 def _resume(state: State, record: Record, command: commands.ResumeLiftbridgeStream) -> State:
@@ -173,12 +166,25 @@ def _resume(state: State, record: Record, command: commands.ResumeLiftbridgeStre
 
 
 def _set_readonly(state: State, record: Record, command: commands.SetLiftbridgeReadonly) -> State:
+    def change(known: LiftbridgeStream, ranges: tuple[Range, ...]) -> LiftbridgeStream:
+        return replace(known, readonly=marked(known.readonly, ranges, command.readonly, record.timestamp_us * 1000))
+
+    return _mark(state, record, command, change, ActivityOp.SET_STREAM_READONLY, command.readonly)
+
+
+def _mark(
+    state: State,
+    record: Record,
+    command: commands.MarkPartitions,
+    change: Callable[[LiftbridgeStream, tuple[Range, ...]], LiftbridgeStream],
+    op: ActivityOp,
+    flag: bool,
+) -> State:
     ids = command.stream.id, command.topic.id
     state, known = _adopted(state, *ids)
     ranges = partitions_of(state.streams[ids[0]].topics[ids[1]], command.partitions)
-    readonly = marked(known.readonly, ranges, command.readonly, record.timestamp_us * 1000)
-    event = Activity(record.index, ActivityOp.SET_STREAM_READONLY, known.name, ranges, command.readonly)
-    return _with_event(with_attributes(state, *ids, replace(known, readonly=readonly)), event)
+    event = Activity(record.index, op, known.name, ranges, flag)
+    return _with_event(with_attributes(state, *ids, change(known, ranges)), event)
 
 
 def _join(state: State, record: Record, command: commands.JoinLiftbridgeGroup) -> State:

@@ -27,7 +27,6 @@ should have carried: so a flipped bit in a stored digest does not hide the recor
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from array import array
 from pathlib import Path
@@ -49,7 +48,8 @@ from shardd.metadata.records import (
     decode_record,
     record_end,
 )
-from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_file
+from shardd.metadata.whole_file import read_whole
+from shardd.runtime.disk import Disk, OsDisk
 
 FILE_NAME: Final = "state.messages"
 MAGIC: Final = b"SHRDMETA"
@@ -91,19 +91,9 @@ def read_log(path: Path, disk: Disk | None = None) -> LogContent:
 
     Raises LogError when it is not a log of a known version, holds changes of a newer one, or cannot be read.
     """
-    disk = disk or OsDisk()
-    try:
-        descriptor = disk.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+    data = read_whole(path, disk or OsDisk())
+    if data is None:
         return LogContent([], array("Q", [FILE_HEADER.size]), b"", missing=True)
-    except OSError as error:
-        raise LogError(f"{path} cannot be opened: {error.strerror}") from error
-    try:
-        data = read_file(disk, descriptor)
-    except OSError as error:
-        raise LogError(f"{path} cannot be read: {error.strerror}") from error
-    finally:
-        close_quietly(disk, descriptor)
     start, base, base_digest = _read_file_header(path, data)
     try:
         return _parse(memoryview(data), start, base, base_digest)

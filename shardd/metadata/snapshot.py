@@ -33,7 +33,8 @@ from shardd.metadata.liftbridge_state import NO_LIFTBRIDGE
 from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import State
-from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, read_file, remove_quietly, write_all
+from shardd.metadata.whole_file import read_whole
+from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"
@@ -70,20 +71,8 @@ def snapshot_path(log_path: Path) -> Path:
 
 def read_snapshot(path: Path, disk: Disk | None = None) -> Snapshot:
     """A missing file is the empty state. Raises LogError for what is damaged or of an unknown version."""
-    disk = disk or OsDisk()
-    try:
-        descriptor = disk.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return EMPTY
-    except OSError as error:
-        raise LogError(f"{path} cannot be opened: {error.strerror}") from error
-    try:
-        data = read_file(disk, descriptor)
-    except OSError as error:
-        raise LogError(f"{path} cannot be read: {error.strerror}") from error
-    finally:
-        close_quietly(disk, descriptor)
-    return decode_snapshot(path, data)
+    data = read_whole(path, disk or OsDisk())
+    return EMPTY if data is None else decode_snapshot(path, data)
 
 
 def encode_snapshot(state: State, submissions: Iterable[Submission]) -> bytes:

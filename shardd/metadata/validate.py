@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from shardd.metadata import commands
-from shardd.metadata.commands import Command, Ref
+from shardd.metadata.commands import Command
 from shardd.metadata.ids import is_free
-from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
+from shardd.metadata.refs import find_group, find_stream, find_topic
+from shardd.metadata.state import State
 from shardd.metadata.validate_liftbridge import liftbridge_effect, liftbridge_existence, liftbridge_values
 from shardd.metadata.validate_users import user_effect, user_values
 from shardd.protocol import limits
@@ -53,9 +54,9 @@ def validate_values(command: Command) -> Status:
 
 def validate_existence(state: State, command: Command) -> Status:
     """1009, 2010, 5000 or 5006 unless what the command names exists in the same incarnation."""
-    if isinstance(command, _ON_STREAM):
+    if isinstance(command, commands.OnStream):
         return Status.OK if find_stream(state, command.stream) else Status.STREAM_ID_NOT_FOUND
-    if isinstance(command, _ON_TOPIC):
+    if isinstance(command, commands.OnTopic):
         stream = find_stream(state, command.stream)
         if stream is None:
             return Status.STREAM_ID_NOT_FOUND
@@ -92,24 +93,6 @@ def validate_effect(state: State, command: Command) -> Status:
             return _create_group(state, command)
         case _:
             return liftbridge_effect(state, command) or user_effect(state, command)
-
-
-def find_stream(state: State, ref: Ref) -> Stream | None:
-    """The stream, unless it is gone or another one has its id now."""
-    stream = state.streams.get(ref.id)
-    return stream if stream is not None and stream.incarnation == ref.incarnation else None
-
-
-def find_topic(stream: Stream, ref: Ref) -> Topic | None:
-    """The topic, unless it is gone or another one has its id now."""
-    topic = stream.topics.get(ref.id)
-    return topic if topic is not None and topic.incarnation == ref.incarnation else None
-
-
-def find_group(topic: Topic, ref: Ref) -> ConsumerGroup | None:
-    """The consumer group, unless it is gone or another one has its id now."""
-    group = topic.groups.get(ref.id)
-    return group if group is not None and group.incarnation == ref.incarnation else None
 
 
 def _create_stream(state: State, command: commands.CreateStream) -> Status:
@@ -159,24 +142,4 @@ _NAMED: Final = (
     commands.CreateTopic,
     commands.UpdateTopic,
     commands.CreateConsumerGroup,
-)
-_ON_STREAM: Final = (
-    commands.UpdateStream,
-    commands.DeleteStream,
-    commands.PurgeStream,
-    commands.CreateTopic,
-    commands.PrepareLiftbridge,
-)
-_ON_TOPIC: Final = (
-    commands.UpdateTopic,
-    commands.DeleteTopic,
-    commands.PurgeTopic,
-    commands.SetTopicSettings,
-    commands.CreatePartitions,
-    commands.DeletePartitions,
-    commands.CreateConsumerGroup,
-    commands.DeleteConsumerGroup,
-    commands.PauseLiftbridgeStream,
-    commands.ResumeLiftbridgeStream,
-    commands.SetLiftbridgeReadonly,
 )

@@ -18,7 +18,8 @@ from shardd.metadata.liftbridge_state import (
     SUBJECT_BYTES_MAX,
     USER_SIZE_MAX,
 )
-from shardd.metadata.state import State, Stream, Topic
+from shardd.metadata.refs import find_stream, find_topic
+from shardd.metadata.state import State
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge.requests import NAMES_MAX, STREAMS_OF_MEMBER_MAX
@@ -38,7 +39,7 @@ def liftbridge_values(command: Command) -> Status:
             return Status.OK if _attributes_fit(command.attributes) else Status.INVALID_COMMAND
         case commands.PrepareLiftbridge():
             return Status.OK if _bytes_fit(command.server_id, SERVER_ID_BYTES_MAX) else Status.INVALID_FORMAT
-        case commands.PauseLiftbridgeStream() | commands.SetLiftbridgeReadonly():
+        case commands.MarkPartitions():
             return Status.OK if _ids_fit(command.partitions) else Status.INVALID_COMMAND
         case commands.ResumeLiftbridgeStream():
             return Status.OK if _ids_fit((command.partition,)) else Status.INVALID_COMMAND
@@ -56,7 +57,7 @@ def liftbridge_existence(state: State, command: Command) -> Status:
     commands are looked up where those of native ones are."""
     match command:
         case commands.JoinLiftbridgeGroup():
-            found = all(_find(state, *place) is not None for place in command.streams)
+            found = all(_is_there(state, *place) for place in command.streams)
             return Status.OK if found else Status.TOPIC_ID_NOT_FOUND
         case commands.LeaveLiftbridgeGroup():
             group = state.liftbridge.groups.get(command.group_name)
@@ -75,7 +76,7 @@ def liftbridge_effect(state: State, command: Command) -> Status:
     match command:
         case commands.CreateTopic():
             return _create(state, command)
-        case commands.PauseLiftbridgeStream() | commands.SetLiftbridgeReadonly():
+        case commands.MarkPartitions():
             return _mark(state, command)
         case commands.ResumeLiftbridgeStream():
             topic = state.streams[command.stream.id].topics[command.topic.id]
@@ -98,7 +99,7 @@ def _create(state: State, command: commands.CreateTopic) -> Status:
     return Status.TOPIC_NAME_ALREADY_EXISTS if home and command.name in state.liftbridge.names else Status.OK
 
 
-def _mark(state: State, command: commands.PauseLiftbridgeStream | commands.SetLiftbridgeReadonly) -> Status:
+def _mark(state: State, command: commands.MarkPartitions) -> Status:
     topic = state.streams[command.stream.id].topics[command.topic.id]
     if any(partition >= len(topic.partitions) for partition in command.partitions):
         return Status.PARTITION_NOT_FOUND
@@ -139,10 +140,9 @@ def _join(state: State, command: commands.JoinLiftbridgeGroup) -> Status:
     return Status.FEATURE_UNAVAILABLE if full else Status.OK
 
 
-def _find(state: State, stream: Ref, topic: Ref) -> tuple[Stream, Topic] | None:
-    known = state.streams.get(stream.id)
-    found = None if known is None or known.incarnation != stream.incarnation else known.topics.get(topic.id)
-    return None if known is None or found is None or found.incarnation != topic.incarnation else (known, found)
+def _is_there(state: State, stream: Ref, topic: Ref) -> bool:
+    found = find_stream(state, stream)
+    return found is not None and find_topic(found, topic) is not None
 
 
 def _bytes_fit(text: str, most: int) -> bool:

@@ -18,6 +18,7 @@ from shardd.protocol.door_figures import What
 REQUEST_BYTES_MAX: Final = 8 << 20  # a frame of a door, all in all
 ANSWER_BYTES_MAX: Final = 64 << 20  # a frame of a worker
 PROOF_BYTES_MAX: Final = 1024  # the first frame of a connection
+CLIENT_SHARE: Final = 2  # one door has at most 1/2 of `server.connections_max`, in equal parts at all workers
 CLIENT_CLOSED: Final = 1  # flag of an answer: the client that asked is closed
 _HEAD: Final = struct.Struct("<IQB")
 _LENGTH: Final = struct.Struct("<I")

@@ -54,6 +54,17 @@ def changed_streams(old: State, new: State) -> Iterator[int]:
             yield stream_id
 
 
+def changed_topics(old: Stream | None, new: Stream | None) -> Iterator[tuple[int, Topic, Topic]]:
+    """Of the topics of a stream that are there all the time and whose values differ: the id of the stream, the topic
+    before and now."""
+    if old is None or new is None:
+        return
+    for topic in new.topics.values():
+        before = old.topics.get(topic.id)
+        if before is not None and before is not topic:
+            yield new.id, before, topic
+
+
 class Directories:
     """Which partitions have a directory, looked up once for each topic: most of many partitions have none."""
 

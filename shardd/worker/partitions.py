@@ -36,6 +36,7 @@ from shardd.worker.partition_changes import (
     Directories,
     Identity,
     changed_streams,
+    changed_topics,
     identity_in,
     partitions_of,
     plan,
@@ -258,12 +259,7 @@ class OwnedPartitions:
         self, old: Stream | None, new: Stream | None
     ) -> Iterator[tuple[PartitionIds, int | None, PartitionLimits | None, IdWindow | None]]:
         """The open partitions of topics whose level, limits or window have changed, with what is new of them."""
-        if old is None or new is None:
-            return
-        for topic in new.topics.values():
-            before = old.topics.get(topic.id)
-            if before is None or before is topic:
-                continue
+        for stream_id, before, topic in changed_topics(old, new):
             level = self._level(topic) if self._level(before) != self._level(topic) else None
             limits = self._limits.of(topic) if self._limits.of(before) != self._limits.of(topic) else None
             windows = window_of(topic, self._system), window_of(before, self._system)
@@ -271,7 +267,7 @@ class OwnedPartitions:
             if level is None and limits is None and window is None:
                 continue
             for partition, previous in zip(topic.partitions, before.partitions, strict=False):
-                ids = (new.id, topic.id, partition.id)
+                ids = (stream_id, topic.id, partition.id)
                 if ids in self._open and partition.incarnation == previous.incarnation:
                     yield ids, level, limits, window
 

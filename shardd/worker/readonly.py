@@ -13,6 +13,7 @@ from shardd.log.layout import PartitionIds
 from shardd.metadata.liftbridge_runs import differing, on_ranges
 from shardd.metadata.liftbridge_state import Range
 from shardd.metadata.state import Stream, Topic
+from shardd.worker.partition_changes import changed_topics
 
 
 class ReadonlyPartitions(msgspec.Struct, frozen=True):
@@ -37,15 +38,10 @@ def readonly_partitions(topic: Topic) -> ReadonlyPartitions:
 def readonly_changes(old: Stream | None, new: Stream | None) -> Iterator[tuple[PartitionIds, bool]]:
     """The partitions of topics that have changed which are read only now, or no more. Those that are another one now
     are not among them: whoever opens them asks `readonly_partitions`."""
-    if old is None or new is None:
-        return
-    for topic in new.topics.values():
-        before = old.topics.get(topic.id)
-        if before is None or before is topic:
-            continue
+    for stream_id, before, topic in changed_topics(old, new):
         was, now = readonly_partitions(before).ranges, readonly_partitions(topic).ranges
         count = min(len(topic.partitions), len(before.partitions))
         for (first, end), readonly in differing(was, now):
             for partition in topic.partitions[first : min(end, count)]:
                 if partition.incarnation == before.partitions[partition.id].incarnation:
-                    yield (new.id, topic.id, partition.id), readonly
+                    yield (stream_id, topic.id, partition.id), readonly

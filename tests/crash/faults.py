@@ -29,6 +29,15 @@ def kill9(pid: int) -> None:
     wait_until(lambda: not is_running(pid), f"process {pid} is gone")
 
 
+def kill_all(server: Server) -> None:
+    """The supervisor, and the workers that do not die with it at once."""
+    workers = server.worker_pids()
+    server.kill_supervisor()
+    for pid in workers:
+        if is_running(pid):
+            kill9(pid)
+
+
 def is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -37,14 +37,6 @@ def change(address: str, level: str, message: bytes) -> None:
         connection.request(ExtensionCode.SET_TOPIC_SETTINGS, request.encode())
 
 
-def kill_all(server: Server) -> None:
-    workers = server.worker_pids()
-    server.kill_supervisor()
-    for pid in workers:
-        if faults.is_running(pid):
-            faults.kill9(pid)
-
-
 def wait_for_progress(producers: list[load.Producer], batches: int) -> None:
     before = [producer.acknowledged_batches for producer in producers]
     faults.wait_until(
@@ -74,7 +66,7 @@ def test_no_change_under_load_loses_what_was_acknowledged(tmp_path: Path) -> Non
             if victim == "worker":
                 faults.kill9(server.worker_pids()[step // 2 % 2])
             elif victim == "all":
-                kill_all(server)
+                faults.kill_all(server)
                 server.start()
                 target.address = server.address
         wait_for_progress(producers, 3)
@@ -104,7 +96,7 @@ def test_a_kill_at_memory_loses_what_came_after_the_change_and_nothing_before(tm
                 root.send("load", "load", wire.to_partition(partition), [wire.message(payload)])
     target = load.Target(server.address, "load", "load")
     for start in range(2):
-        kill_all(server)
+        faults.kill_all(server)
         server.start()
         target.address = server.address
         found = load.read_partitions(target, list(LOADED))

@@ -24,14 +24,6 @@ def server_at(data: Path, level: str, settings: Mapping[str, str] | None = None)
     return server
 
 
-def kill_all(server: Server) -> None:
-    workers = server.worker_pids()
-    server.kill_supervisor()
-    for pid in workers:
-        if faults.is_running(pid):
-            faults.kill9(pid)
-
-
 def fill(server: Server, counts: tuple[int, ...] = (MESSAGES,)) -> None:
     """One message a request, all acknowledged; so many in each partition."""
     with wire.connect(server.address) as client:
@@ -62,7 +54,7 @@ def test_acknowledged_messages_and_offsets_survive_the_death_of_all(tmp_path: Pa
     fill(server)
     with wire.connect(server.address) as client:
         client.store_offset("s", "t", 0, 11, CONSUMER)
-    kill_all(server)
+    faults.kill_all(server)
     server = server_at(tmp_path, level)
     try:
         assert payloads(server) == numbers(MESSAGES)
@@ -88,7 +80,7 @@ def test_memory_keeps_what_was_saved_and_nothing_else(tmp_path: Path) -> None:
         assert len(client.poll("s", "t", 1, count=1000).messages) == MESSAGES
         assert flush(client, 2, fsync=False) == 0
         assert flush(client, 3, fsync=True) == 0
-    kill_all(server)
+    faults.kill_all(server)
     server = server_at(tmp_path, "memory", settings)
     try:
         assert payloads(server, 0) == []
@@ -105,7 +97,7 @@ def test_the_message_saver_and_an_orderly_stop_save(tmp_path: Path) -> None:
     log = faults.log_path(tmp_path, 0, 0, 0)
     expected = sum(len(wire.message(payload)) for payload in numbers(MESSAGES))
     faults.wait_until(lambda: log.exists() and log.stat().st_size == expected, "the saver has written all")
-    kill_all(server)
+    faults.kill_all(server)
     server = server_at(tmp_path, "memory", SAVER_OFF)
     faults.wait_until_served(server.address, "s", "t", [0])
     with wire.connect(server.address) as client:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +26,8 @@ from shardd.protocol.door_frames import (
     encode_frame,
     encode_request,
 )
+from tests.support.closing import Closing
+from tests.support.doors import serving_door
 from tests.support.ports import free_port
 from tests.support.server import Server
 
@@ -72,16 +72,7 @@ class DoorServer(Server):
 
     def door(self, name: str = "json", other_than: int = 0) -> psutil.Process:
         """The process of a door that serves; waits for it."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            for child in psutil.Process(self.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    titled = f"shardd: door {name}" in " ".join(child.cmdline())
-                    serves = f"door {name} serves (process {child.pid})" in self.log()
-                    if child.pid != other_than and titled and serves:
-                        return child
-            time.sleep(0.02)
-        raise TimeoutError(self.log())
+        return serving_door(self, name, other_than)
 
     def client(self, source: str = HOST) -> JsonWire:
         return JsonWire(self.ports["json"], source)
@@ -95,7 +86,7 @@ class DoorServer(Server):
         return FrameWire(self.ports["relay"], shard, *proof)
 
 
-class JsonWire:
+class JsonWire(Closing):
     """One connection to the JSON door; a context manager."""
 
     def __init__(self, port: int, source: str = HOST) -> None:
@@ -103,14 +94,6 @@ class JsonWire:
         self._lines = self._socket.makefile("rb")
         self._ids = itertools.count(1)
         self.shard = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def address(self) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import socket
-import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import psutil
 
+from tests.support.doors import serving_door
 from tests.support.server import Server
 
 HOST: Final = "127.0.0.1"
@@ -57,14 +56,7 @@ class HttpServer(Server):
 
     def door(self, other_than: int = 0) -> psutil.Process:
         """The process of the door when it serves; waits for it."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            for child in psutil.Process(self.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if child.pid != other_than and f"door http serves (process {child.pid})" in self.log():
-                        return child
-            time.sleep(0.02)
-        raise TimeoutError(self.log())
+        return serving_door(self, "http", other_than)
 
     def connect(self, source: str = HOST) -> socket.socket:
         return socket.create_connection(self.http_address, timeout=WAIT_S, source_address=(source, 0))

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -142,9 +144,13 @@ def sending(said: Line) -> SendMessages:
 
 
 async def serve(door: Door) -> None:
+    await serve_lines(door, partial(JsonClient, door))
+
+
+async def serve_lines(door: Door, make: Callable[[asyncio.StreamReader, asyncio.StreamWriter], JsonClient]) -> None:
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.CancelledError):  # the door stops
-            await JsonClient(door, reader, writer).serve()
+            await make(reader, writer).serve()
 
     host, port = sys.argv[1:3]
     await asyncio.gather(*(link.connected.wait() for link in door.links))

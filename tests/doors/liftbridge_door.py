@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a program of its own, besi
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.process import run_door
 from shardd.protocol.door_frames import Purpose
-from tests.doors.json_door import LINE_BYTES_MAX, JsonClient, Line
+from tests.doors.json_door import JsonClient, Line, serve_lines
 
 _TASK: Final = "task:"
 
@@ -64,17 +65,7 @@ class Client(JsonClient):
 
 
 async def serve(door: Door) -> None:
-    notices = Notices(door)
-
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await Client(door, notices, reader, writer).serve()
-
-    host, port = sys.argv[1:3]
-    await asyncio.gather(*(link.connected.wait() for link in door.links))
-    server = await asyncio.start_server(client, host, int(port), limit=LINE_BYTES_MAX, reuse_address=True)
-    async with server:
-        door.ready()
-        await server.serve_forever()
+    await serve_lines(door, partial(Client, door, Notices(door)))
 
 
 if __name__ == "__main__":

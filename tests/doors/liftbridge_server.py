@@ -6,7 +6,6 @@ import base64
 import contextlib
 import os
 import threading
-import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from shardd.protocol.account_requests import CreateUserRequest
 from shardd.protocol.liftbridge import api
 from shardd.protocol.permissions import Permissions, StreamPermissions
 from tests.support import wire
+from tests.support.doors import serving_door
 from tests.support.server import Server
 
 HOST: Final = "127.0.0.1"
@@ -61,14 +61,7 @@ class LiftbridgeServer(Server):
 
     def door(self, other_than: int = 0) -> psutil.Process:
         """The process of the door when it serves; waits for it."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            for child in psutil.Process(self.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if child.pid != other_than and f"door liftbridge serves (process {child.pid})" in self.log():
-                        return child
-            time.sleep(0.02)
-        raise TimeoutError(self.log())
+        return serving_door(self, "liftbridge", other_than)
 
     def client(self, *metadata: tuple[str, str], credentials: Any = None) -> LiftbridgeClient:
         return LiftbridgeClient(self.liftbridge_address, metadata, credentials)

@@ -16,12 +16,14 @@ from typing import Any, Final, Self
 
 import msgspec
 import nats
+import nats.errors
 from nats.aio.client import Client
 
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
 from tests.doors.door_server import HERE, HOST, TWO_SHARDS, DoorServer, JsonWire
 from tests.doors.nats_door import NO_NATS, Settings
+from tests.support.on_loop import on_loop
 from tests.support.ports import free_port
 from tests.support.server import Server
 
@@ -183,6 +185,43 @@ async def next_ack(subscription: Any, timeout_s: float = WAIT_S) -> Any:
     ack = decode_ack((await subscription.next_msg(timeout=timeout_s)).data)
     assert ack is not None
     return ack
+
+
+class Numbers:
+    """Messages that say how many there were before, published to these subjects in turn."""
+
+    AT_ONCE: Final = 20
+
+    def __init__(self, url: str, *subjects: str) -> None:
+        self.acked: set[bytes] = set()
+        self._url, self._subjects = url, subjects
+        self._sent = 0
+
+    @on_loop
+    async def publish(self, count: int) -> None:
+        """Until so many more are acked, however often the connection is lost."""
+        enough = len(self.acked) + count
+        while len(self.acked) < enough:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                async with nats_client(self._url) as client:
+                    acks = await client.subscribe("acks")
+                    while len(self.acked) < enough:
+                        await self._publish_some(client)
+                        await self._take_acks(acks)
+
+    async def _publish_some(self, client: Client) -> None:
+        for _ in range(self.AT_ONCE):
+            said = envelope(b"%d" % self._sent, "acks", correlationId=str(self._sent))
+            await client.publish(self._subjects[self._sent % len(self._subjects)], said)
+            self._sent += 1
+
+    async def _take_acks(self, subscription: Any) -> None:
+        """Those that are there, or come soon."""
+        with contextlib.suppress(nats.errors.TimeoutError):
+            for _ in range(self.AT_ONCE):
+                ack = await next_ack(subscription, 0.5)
+                if not ack.ackError:
+                    self.acked.add(ack.correlationId.encode())
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

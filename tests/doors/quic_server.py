@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ssl
 import struct
-import time
 import tomllib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived, StreamReset
 
 from tests.support import wire
+from tests.support.doors import serving_door
 from tests.support.server import Server
 
 HOST: Final = "127.0.0.1"
@@ -45,14 +45,7 @@ class QuicServer(Server):
 
     def door(self, other_than: int = 0) -> psutil.Process:
         """The process of the door when it serves; waits for it."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            for child in psutil.Process(self.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if child.pid != other_than and f"door quic serves (process {child.pid})" in self.log():
-                        return child
-            time.sleep(0.02)
-        raise TimeoutError(self.log())
+        return serving_door(self, "quic", other_than)
 
 
 def request_frame(code: int, payload: bytes = b"") -> bytes:

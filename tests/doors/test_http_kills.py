@@ -8,17 +8,16 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.doors.door_kills import PAUSE_S, kill_under_load
 from tests.doors.http_server import WAIT_S, HttpServer
-from tests.support import wire
 
 LOADERS = 3
-PAUSE_S = 0.002
 
 
 @pytest.fixture
@@ -53,26 +52,6 @@ def send(server: HttpServer, number: int, acknowledged: set[bytes], stop: thread
             client.close()
 
 
-def send_over_tcp(server: HttpServer, stop: threading.Event) -> int:
-    """Any error is one too many."""
-    count = 0
-    with wire.connect(server.address) as tcp:
-        while not stop.is_set():
-            tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
-            count += 1
-            time.sleep(PAUSE_S)
-    return count
-
-
-def grown(acknowledged: list[set[bytes]]) -> None:
-    """Returns when every loader has got on."""
-    before = [len(each) for each in acknowledged]
-    deadline = time.monotonic() + WAIT_S
-    while not all(len(now) > count + 5 for now, count in zip(acknowledged, before, strict=True)):
-        assert time.monotonic() < deadline, f"{before} messages were sent, {[*map(len, acknowledged)]} now"
-        time.sleep(0.02)
-
-
 def stored(server: HttpServer, partition: int) -> set[bytes]:
     root, found, offset = server.root(), set[bytes](), 0
     while True:
@@ -86,23 +65,7 @@ def stored(server: HttpServer, partition: int) -> set[bytes]:
 
 def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: HttpServer) -> None:
     """Clients over TCP notice nothing at all."""
-    stop = threading.Event()
-    acknowledged: list[set[bytes]] = [set() for _ in range(LOADERS)]
-    with ThreadPoolExecutor(LOADERS + 1) as pool:
-        loads = [pool.submit(send, server, number, acknowledged[number], stop) for number in range(LOADERS)]
-        undisturbed = pool.submit(send_over_tcp, server, stop)
-        try:
-            for _ in range(3):
-                grown(acknowledged)
-                door = server.door()
-                door.kill()
-                server.door(other_than=door.pid)
-            grown(acknowledged)
-        finally:
-            stop.set()
-        for each in loads:
-            each.result(WAIT_S)
-        assert undisturbed.result(WAIT_S) > 0
+    acknowledged = kill_under_load(server, LOADERS, partial(send, server))
     for number, expected in enumerate(acknowledged):
         assert expected <= stored(server, number)
 

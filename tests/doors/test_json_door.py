@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,12 +15,12 @@ import pytest
 
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
+from tests.doors.door_kills import PAUSE_S, kill_under_load
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
 
 PARTITIONS = 8
 LOADERS = 4
-PAUSE_S = 0.005  # of each loader
 CONSUMER = {"kind": 1, "identifier": 7}
 
 
@@ -221,23 +221,7 @@ def test_a_door_that_is_killed_comes_back_and_tcp_clients_notice_nothing(server:
 def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: DoorServer) -> None:
     with server.root() as root:
         create_topic(root, "load", PARTITIONS)
-    stop = threading.Event()
-    acknowledged: list[set[bytes]] = [set() for _ in range(LOADERS)]
-    with ThreadPoolExecutor(LOADERS + 1) as pool:
-        loads = [pool.submit(load, server, number, acknowledged[number], stop) for number in range(LOADERS)]
-        undisturbed = pool.submit(load_over_tcp, server, stop)
-        try:
-            for _ in range(3):
-                grown(acknowledged)
-                door = server.door()
-                door.kill()
-                server.door(other_than=door.pid)
-            grown(acknowledged)
-        finally:
-            stop.set()
-        for each in loads:
-            each.result(WAIT_S)
-        assert undisturbed.result(WAIT_S) > 0
+    acknowledged = kill_under_load(server, LOADERS, partial(load, server))
     with wire.connect(server.address) as tcp:
         for number, expected in enumerate(acknowledged):
             stored, offset = set(), 0
@@ -245,15 +229,6 @@ def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: Do
                 stored |= {each.payload for each in found}
                 offset = found[-1].offset + 1
             assert expected <= stored, f"{len(expected - stored)} acknowledged messages are lost"
-
-
-def grown(acknowledged: list[set[bytes]]) -> None:
-    """Returns when every loader has got on."""
-    before = [len(each) for each in acknowledged]
-    deadline = time.monotonic() + WAIT_S
-    while not all(len(now) > count + 5 for now, count in zip(acknowledged, before, strict=True)):
-        assert time.monotonic() < deadline, f"{before} messages were sent, {[*map(len, acknowledged)]} now"
-        time.sleep(0.02)
 
 
 def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: threading.Event) -> None:
@@ -269,17 +244,6 @@ def load(server: DoorServer, number: int, acknowledged: set[bytes], stop: thread
                     time.sleep(PAUSE_S)
         except OSError:
             time.sleep(0.02)  # the door is dead
-
-
-def load_over_tcp(server: DoorServer, stop: threading.Event) -> int:
-    """Any error is one too many."""
-    count = 0
-    with wire.connect(server.address) as tcp:
-        while not stop.is_set():
-            tcp.send("load", "t", wire.to_partition(LOADERS), [wire.message(b"x")])
-            count += 1
-            time.sleep(PAUSE_S)
-    return count
 
 
 def test_a_door_that_stands_still_is_replaced(server: DoorServer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from shardd.client.messages import headers_of
 from tests.doors.nats_peers import (
     NatsDoor,
     NatsServerProgram,
+    Numbers,
     envelope,
     linked,
     nats_client,
@@ -170,39 +170,17 @@ def test_acked_messages_survive_kills_of_the_nats_server_and_of_a_worker(
 ) -> None:
     """Every time without a connection is counted and said."""
     stream = make_stream(door, "hard", partitions=2)
-    acked: set[bytes] = set()
-    sent = 0
-
-    @on_loop
-    async def publish(count: int) -> None:
-        """Until so many more are acked."""
-        nonlocal sent
-        enough = len(acked) + count
-        while len(acked) < enough:
-            with contextlib.suppress(nats.errors.Error, OSError):
-                async with nats_client(server.url) as client:
-                    acks = await client.subscribe("acks")
-                    while len(acked) < enough:
-                        for _ in range(20):
-                            said = envelope(b"%d" % sent, "acks", correlationId=str(sent))
-                            await client.publish("hard.1" if sent % 2 else "hard", said)
-                            sent += 1
-                        with contextlib.suppress(nats.errors.TimeoutError):
-                            for _ in range(20):
-                                ack = await next_ack(acks, 0.5)
-                                if not ack.ackError:
-                                    acked.add(ack.correlationId.encode())
-
-    publish(200)
+    numbers = Numbers(server.url, "hard", "hard.1")
+    numbers.publish(200)
     before = door.losses().get("connection to NATS lost", 0)
     server.kill()
     wait_until(lambda: door.losses().get("connection to NATS lost", 0) > before, "nothing is counted")
     assert "is lost; what is published meanwhile is not stored" in door.log()
     server.start()
     wait_until(lambda: door.figures()["listens"] > 0, "the door does not come back")
-    publish(200)
+    numbers.publish(200)
     for shard in (1, 0):
         os.kill(door.worker_pids()[shard], signal.SIGKILL)
-        publish(200)
+        numbers.publish(200)
     found = [payload for partition in range(2) for payload in door.payloads(stream, partition)]
-    assert acked <= set(found) and len(found) == len(set(found))
+    assert numbers.acked <= set(found) and len(found) == len(set(found))

@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.support.built import make
+from tests.support.closing import Closing
 
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"
@@ -38,7 +38,7 @@ def why_not() -> str | None:
     return None
 
 
-class Disk:
+class Disk(Closing):
     """`source`, durable at first, is mounted at `mount` (made when missing); what is not synced there dies in a `cut`.
 
     `names`: strict or ext4 (store.h). `sync_delay_us`: the median time that a sync takes. Context manager: unmounts.
@@ -60,14 +60,6 @@ class Disk:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Unmounts; open files on it get errors from then on."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.server.test_tls import NAMES, TWO_SHARDS, logged_in, more_than
+from tests.server.test_tls import NAMES, TWO_SHARDS, logged_in
 from tests.support import wire
 from tests.support.certificates import Authority, settings
 from tests.support.server import Server
-from tests.support.stalls import wait_until
 from tests.support.tls_wire import client_context
+from tests.support.worker_kills import PARTITIONS, Send, check_all_there, kill_workers_under_load
 
 pytestmark = pytest.mark.io_engine
 
@@ -30,41 +28,15 @@ def test_kills_of_workers_lose_nothing_acknowledged(authority: Authority, tmp_pa
     context = client_context(authority.certificate)
     with Server(tmp_path / "data", TWO_SHARDS | env) as server:
         with logged_in(server, context) as client:
-            client.create_stream("k")
-            client.create_topic("k", "t", 4)
-        acknowledged: list[list[bytes]] = [[] for _ in range(4)]
-        done = [0] * 4
-        stop = threading.Event()
+            client.create_topic(client.create_stream("k"), "t", PARTITIONS)
 
-        def produce(partition: int) -> None:
-            number = 0
-            while not stop.is_set():
-                try:
-                    with logged_in(server, context) as client:
-                        while not stop.is_set():
-                            payload = b"%d" % number
-                            number += 1
-                            client.send("k", "t", wire.to_partition(partition), [wire.message(payload)])
-                            acknowledged[partition].append(payload)
-                            done[partition] += 1
-                except (OSError, wire.StatusError):
-                    stop.wait(0.05)
+        @contextmanager
+        def connected() -> Iterator[Send]:
+            with logged_in(server, context) as client:
+                yield lambda partition, payload: client.send(
+                    "k", "t", wire.to_partition(partition), [wire.message(payload)]
+                )
 
-        threads = [threading.Thread(target=produce, args=(partition,)) for partition in range(4)]
-        for thread in threads:
-            thread.start()
-        for kill in range(4):
-            wait_until(partial(more_than, done, sum(done) + 200), "messages")
-            os.kill(server.worker_pids()[kill % 2], signal.SIGKILL)
-        wait_until(partial(more_than, done, sum(done) + 200), "messages after the kills")
-        stop.set()
-        for thread in threads:
-            thread.join()
-        server.worker_pids()
+        acknowledged = kill_workers_under_load(server, connected)
         with logged_in(server, context) as client:
-            for partition in range(4):
-                seen: list[bytes] = []
-                while messages := client.poll("k", "t", partition, value=len(seen), count=10_000).messages:
-                    seen += [each.payload for each in messages]
-                at = iter(seen)
-                assert all(payload in at for payload in acknowledged[partition])
+            check_all_there(client, acknowledged)

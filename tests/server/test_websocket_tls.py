@@ -10,15 +10,13 @@ import socket
 import ssl
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.test_tls import NAMES, TWO_SHARDS, cli, more_than, refused_start
+from tests.server.test_tls import NAMES, TWO_SHARDS, cli, refused_start
 from tests.server.test_tls_handshakes import hello
 from tests.server.test_websocket import NODE, NODE_PROGRAM, has_websocket
 from tests.server.websocket_server import ON, address_of, pongs, send_payload, serves
@@ -28,6 +26,7 @@ from tests.support.server import Server
 from tests.support.stalls import wait_until
 from tests.support.tls_wire import TlsWire, client_context
 from tests.support.websocket import BINARY, CONTINUATION, PING, PONG, WebSocket, classic, close_frame, frame, request
+from tests.support.worker_kills import PARTITIONS, Send, check_all_there, kill_workers_under_load
 
 pytestmark = pytest.mark.io_engine
 GOING_AWAY = 1001
@@ -322,49 +321,23 @@ def test_kills_of_workers_lose_nothing_acknowledged(authority: Authority, tmp_pa
     context = client_context(authority.certificate)
     with Server(tmp_path / "data", over_tls(authority.sign("killed", names=NAMES))) as server:
         with wire.connect(server.address) as connection:
-            connection.create_topic(connection.create_stream("k"), "t", 4)
+            connection.create_topic(connection.create_stream("k"), "t", PARTITIONS)
         address = address_of(server)
-        acknowledged: list[list[bytes]] = [[] for _ in range(4)]
-        done = [0] * 4
-        stop = threading.Event()
 
-        def produce(partition: int) -> None:
-            number = 0
-            while not stop.is_set():
-                try:
-                    with WebSocket(address, context=context) as client:
-                        client.login()
-                        while not stop.is_set():
-                            payload = b"%d" % number
-                            number += 1
-                            batch = wire.batch(0, 0, wire.to_partition(partition), [wire.message(payload)])
-                            if client.request(wire.SEND_MESSAGES, batch)[0] != 0:
-                                break
-                            acknowledged[partition].append(payload)
-                            done[partition] += 1
-                except (OSError, AssertionError):
-                    stop.wait(0.05)
+        @contextlib.contextmanager
+        def connected() -> Iterator[Send]:
+            with WebSocket(address, context=context) as client:
+                client.login()
 
-        threads = [threading.Thread(target=produce, args=(partition,)) for partition in range(4)]
-        for thread in threads:
-            thread.start()
-        try:
-            for kill in range(4):
-                wait_until(partial(more_than, done, sum(done) + 200), "messages")
-                os.kill(server.worker_pids()[kill % 2], signal.SIGKILL)
-            wait_until(partial(more_than, done, sum(done) + 200), "messages after the kills")
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        server.worker_pids()
+                def send(partition: int, payload: bytes) -> None:
+                    batch = wire.batch("k", "t", wire.to_partition(partition), [wire.message(payload)])
+                    assert client.request(wire.SEND_MESSAGES, batch)[0] == 0
+
+                yield send
+
+        acknowledged = kill_workers_under_load(server, connected)
         with wire.connect(server.address) as connection:
-            for partition in range(4):
-                seen: list[bytes] = []
-                while messages := connection.poll(0, 0, partition, value=len(seen), count=10_000).messages:
-                    seen += [each.payload for each in messages]
-                at = iter(seen)
-                assert all(payload in at for payload in acknowledged[partition])
+            check_all_there(connection, acknowledged)
 
 
 @pytest.mark.skipif(not has_websocket(), reason="needs node with WebSocket")

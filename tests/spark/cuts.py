@@ -19,7 +19,7 @@ import pyarrow as pa
 from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_options
 from shardd.spark.sinks.topic import Work
-from tests.spark.lossy import NetworkProxy
+from tests.spark.proxies import NetworkProxy
 from tests.support import wire
 from tests.support.server import Server
 

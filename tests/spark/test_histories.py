@@ -22,7 +22,7 @@ from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.source import ShardReader, make_server
 from tests.spark.direct import Row, Stream, batch, everything, rows
-from tests.spark.stock_proxy import StockProxy
+from tests.spark.proxies import StockProxy
 from tests.spark.support import Topic, delete_sealed, settle, source_of
 from tests.support import wire
 from tests.support.ports import free_port

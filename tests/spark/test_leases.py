@@ -15,9 +15,8 @@ from shardd.spark.loss import DataLossError
 from shardd.spark.options import parse
 from shardd.spark.positions import OptionError
 from tests.spark import direct
-from tests.spark.stock_proxy import StockProxy
-from tests.spark.support import DEADLINE_S, Topic, settle
-from tests.support import wire
+from tests.spark.proxies import StockProxy
+from tests.spark.support import DEADLINE_S, Topic
 from tests.support.server import Server
 
 ENV = {
@@ -32,19 +31,6 @@ ENV = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("leases") / "data", env=ENV) as running:
         yield running
-
-
-@pytest.fixture
-def topic(server: Server) -> Iterator[Topic]:
-    name = f"t{time.monotonic_ns()}"
-    with wire.connect(server.address) as connection:
-        connection.create_topic(connection.create_stream(name), "rows", 2)
-        made = Topic(server, name, connection)
-        for partition in range(2):
-            made.send(partition, 3000)
-        settle(made)
-        yield made
-        connection.delete_stream(name)
 
 
 def cold(topic: Topic, **more: str) -> dict[str, str]:

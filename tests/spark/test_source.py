@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from shardd.spark import columns, session
-from tests.spark.stock_proxy import StockProxy
+from tests.spark.proxies import StockProxy
 from tests.spark.support import Topic, delete_sealed, settle
 
 

@@ -23,7 +23,7 @@ from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder
 from shardd.spark.sinks.topic_sender import DeliveryError, Sender
 from shardd.spark.sinks.topic_server import SinkServer
-from tests.spark.lossy import CuttingProxy
+from tests.spark.proxies import CuttingProxy
 from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.server import Server

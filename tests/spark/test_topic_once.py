@@ -28,9 +28,8 @@ from shardd.spark.sinks.topic_rows import RowError
 from shardd.spark.sinks.topic_sender import DeliveryError
 from shardd.spark.sinks.topic_server import NoProducersError
 from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
-from tests.spark.lossy import CuttingProxy
 from tests.spark.once_query import DiedError, Query, rows_of, stored
-from tests.spark.stock_proxy import StockProxy
+from tests.spark.proxies import CuttingProxy, StockProxy
 from tests.spark.support import DELETE_SEGMENTS
 from tests.support import wire
 from tests.support.ports import free_port

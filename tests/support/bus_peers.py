@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -13,6 +11,7 @@ from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
 from shardd.runtime.trust import Trust, TrustInheritance
 from shardd.server.introductions import Introductions, make_private_listeners
+from tests.support.closing import Closing
 
 
 class BusPlace(msgspec.Struct, frozen=True):
@@ -37,7 +36,7 @@ def bus_of_text(text: str) -> Bus:
     return bus_at(msgspec.json.decode(text, type=BusPlace))[0]
 
 
-class BusPeers:
+class BusPeers(Closing):
     """A context manager. A bus that is made for a shard again belongs to its next process: `ended` comes before."""
 
     def __init__(self, shards: int) -> None:
@@ -46,14 +45,6 @@ class BusPeers:
         self._buses: list[Bus] = []
         with tempfile.TemporaryDirectory() as directory:
             self.introductions = Introductions(make_private_listeners(Path(directory), shards))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.introductions.close()

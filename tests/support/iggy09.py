@@ -6,10 +6,10 @@ import os
 import select
 import socket
 import struct
-from types import TracebackType
-from typing import Self
 
 import msgspec
+
+from tests.support.closing import Closing
 
 CLIENT_ID = bytes.fromhex("1241152539d34be5a1606357ec161678")
 REPLY, EVICTION = 8, 13
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
     reason: int
 
 
-class Connection:
+class Connection(Closing):
     """One connection; numbers its requests as a client does."""
 
     def __init__(self, address: str, client: bytes | None = None) -> None:
@@ -62,14 +62,6 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), 10)
         self.session = 0
         self.request = 1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from tests.support.doors import serving_door
 from tests.support.ports import free_port
 from tests.support.server import ONE_SHARD, START_TIMEOUT_S, Server
 
@@ -57,11 +56,4 @@ class LiftbridgeLauncher(Server):
 
     def wait_for_door(self, timeout_s: float = START_TIMEOUT_S, other_than: int = 0) -> psutil.Process:
         """The process of the door when it serves. TimeoutError."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            for child in psutil.Process(self.pid).children():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if child.pid != other_than and f"door liftbridge serves (process {child.pid})" in self.log():
-                        return child
-            time.sleep(0.02)
-        raise TimeoutError(self.log())
+        return serving_door(self, "liftbridge", other_than, timeout_s)

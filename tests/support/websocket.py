@@ -8,10 +8,10 @@ import os
 import socket
 import ssl
 import struct
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tests.support import wire
+from tests.support.closing import Closing
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -51,7 +51,7 @@ def close_frame(code: int | None = 1000, reason: bytes = b"") -> bytes:
     return frame(CLOSE, b"" if code is None else struct.pack(">H", code) + reason)
 
 
-class WebSocket:
+class WebSocket(Closing):
     """One connection, upgraded unless `upgrade` is False; over TLS with `context`."""
 
     def __init__(
@@ -74,14 +74,6 @@ class WebSocket:
         self._unread = b""
         if upgrade:
             self.upgrade(*lines)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.socket.close()

@@ -11,8 +11,8 @@ import struct
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+
+from tests.support.closing import Closing
 
 PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS = 1, 10, 12, 20, 22
 LOGIN_USER, LOGOUT_USER, CREATE_TOKEN, LOGIN_WITH_TOKEN = 38, 39, 42, 44
@@ -167,7 +167,19 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class Wire:
+def exactly(source: socket.socket, size: int) -> bytes:
+    """So many bytes; ConnectionError when the other side closes before."""
+    data = bytearray(size)
+    view, filled = memoryview(data), 0
+    while filled < size:
+        got = source.recv_into(view[filled:])
+        if got == 0:
+            raise ConnectionError(f"closed by the other side, {filled} of {size} bytes came")
+        filled += got
+    return bytes(data)
+
+
+class Wire(Closing):
     """One connection. Raises StatusError for an error status, OSError (also ConnectionError, TimeoutError)."""
 
     def __init__(
@@ -189,14 +201,6 @@ class Wire:
             self.socket.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         self.socket.close()
 
@@ -206,14 +210,7 @@ class Wire:
 
     def receive(self, size: int) -> bytes:
         """Exactly `size` bytes; ConnectionError when the server closes before."""
-        data = bytearray(size)
-        view, filled = memoryview(data), 0
-        while filled < size:
-            got = self.socket.recv_into(view[filled:])
-            if got == 0:
-                raise ConnectionError(f"closed by the server, {filled} of {size} bytes came")
-            filled += got
-        return bytes(data)
+        return exactly(self.socket, size)
 
     def reply(self) -> tuple[int, bytes]:
         """The next reply as (status, payload)."""

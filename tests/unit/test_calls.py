@@ -22,6 +22,7 @@ from shardd.service.identity import Identity
 from shardd.service.messages import POLLED_BYTES_MAX, PolledMessages
 from tests.support import wire
 from tests.support.wire import Wire
+from tests.unit.calls_harness import LEVELS, workers_with_stream
 from tests.unit.services_harness import Workers
 
 PARTITIONS = 8
@@ -85,12 +86,10 @@ def status_of(call: object, *arguments: object) -> int:
     return 0
 
 
-@pytest.fixture(scope="module", params=["memory", "written", "durable"])
+@pytest.fixture(scope="module", params=LEVELS)
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {"system.partition.ack": request.param}
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
+    with workers_with_stream(tmp_path_factory.mktemp("data"), request.param) as running:
         root = running.connect()
-        root.create_stream("st")
         for topic in ("both", "tcp", "keys", "turns", "offsets", "large", "guarded"):
             root.create_topic("st", topic, PARTITIONS)
         yield running

@@ -10,12 +10,11 @@ from typing import Final
 
 import pytest
 
-from shardd.engine.calls import COPIED_AT_ONCE_BYTES, Appended, Place
+from shardd.engine.calls import COPIED_AT_ONCE_BYTES, Appended
 from shardd.protocol import topic_settings
 from shardd.protocol.errors import Status
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
-from shardd.service.identity import Identity
-from tests.support.wire import Wire
+from tests.unit.calls_harness import LEVELS, InsideTopic, workers_with_stream
 from tests.unit.services_harness import Workers
 
 pytestmark = pytest.mark.io_engine
@@ -24,39 +23,27 @@ PARTITIONS: Final = 16
 ANYWHERE: Final = Partitioning(PartitioningKind.PARTITION, 0)
 
 
-@pytest.fixture(scope="module", params=["memory", "written", "durable"])
+@pytest.fixture(scope="module", params=LEVELS)
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {"system.partition.ack": request.param}
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
-        running.connect().create_stream("st")
+    with workers_with_stream(tmp_path_factory.mktemp("data"), request.param) as running:
         yield running
 
 
-class Asker:
+class Asker(InsideTopic):
     """A partition of shard `owner`, asked from shard 0."""
 
     def __init__(self, workers: Workers, owner: int, name: str) -> None:
-        self._workers, self.topic, self.root = workers, name, workers.connect()
-        number = self.root.create_topic("st", name, PARTITIONS)
-        context = workers.context()
-        self._calls = context.services.engine_calls
-        self.services = context.services
-        state = context.metadata.state
-        self.identity = Identity(0, state.users[0].incarnation)
-        stream = state.streams[state.stream_ids["st"]]
-        topic = stream.topics[number]
-        homes = [(each.id, context.services.partition_calls.home(stream, topic, each)) for each in topic.partitions]
-        self.partition, home = next((partition, home) for partition, home in homes if home.shard == owner)
-        self.place = Place(home.shard, home.namespace, home.incarnation)
+        super().__init__(workers, name, PARTITIONS)
+        self.partition, self.place = self.first_on(owner)
 
     async def append(self, *messages: NewMessage, expected: int | None = None, distinct: bool = False) -> Appended:
-        request = SendMessages.of("st", self.topic, ANYWHERE, messages)
-        return await self._calls.append(
+        request = SendMessages.of("st", self.name, ANYWHERE, messages)
+        return await self.calls.append(
             self.place, request.count, request.batch, expected_offset=expected, distinct_timestamps=distinct
         )
 
     def now(self, *messages: NewMessage, expected: int | None = None, distinct: bool = False) -> Appended:
-        return self._workers.call(self.append(*messages, expected=expected, distinct=distinct))
+        return self.workers.call(self.append(*messages, expected=expected, distinct=distinct))
 
     def together(self, *appends: tuple[int, int | None, bool]) -> list[Appended]:
         """Count, expected offset, distinct timestamps of each."""
@@ -69,10 +56,10 @@ class Asker:
                 )
             )
 
-        return self._workers.call(ask())
+        return self.workers.call(ask())
 
     def timestamps(self) -> list[int]:
-        return [stored_timestamp(each.raw) for each in self.root.read_all("st", self.topic, self.partition)]
+        return [stored_timestamp(each.raw) for each in self.root.read_all("st", self.name, self.partition)]
 
 
 def messages(count: int, size: int = 10) -> list[NewMessage]:
@@ -152,7 +139,7 @@ def test_a_large_batch_at_an_expected_offset(asker: Asker) -> None:
 
 def test_messages_that_were_there_are_not_counted(asker: Asker, workers: Workers) -> None:
     """Where a topic stores each id once."""
-    change = topic_settings.SetTopicSettings("st", asker.topic, (("message_deduplication", "on"),))
+    change = topic_settings.SetTopicSettings("st", asker.name, (("message_deduplication", "on"),))
     workers.call(asker.services.topic_settings.set_topic_settings(asker.identity, change))
     sent = [NewMessage(b"m", id=number + 1) for number in range(4)]
     until = asker.now(*sent[:2])
@@ -165,6 +152,5 @@ def test_messages_that_were_there_are_not_counted(asker: Asker, workers: Workers
 
 
 def test_callers_of_the_wire_see_no_difference(asker: Asker) -> None:
-    root: Wire = asker.root
     asker.now(*messages(3), distinct=True)
-    assert [each.payload for each in root.read_all("st", asker.topic, asker.partition)] == [b"m" * 10] * 3
+    assert [each.payload for each in asker.root.read_all("st", asker.name, asker.partition)] == [b"m" * 10] * 3

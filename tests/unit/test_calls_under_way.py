@@ -18,7 +18,6 @@ from shardd.engine._native import CALLS_MAX
 from shardd.engine.calls import (
     COPIED_AT_ONCE_BYTES,
     ENDS_PER_PASS,
-    EngineCalls,
     OutcomeUnknownError,
     Place,
     PlaceUnknownError,
@@ -28,7 +27,7 @@ from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
-from shardd.service.identity import Identity
+from tests.unit.calls_harness import SHARDS, InsideTopic, workers_with_stream
 from tests.unit.services_harness import Workers
 
 pytestmark = pytest.mark.io_engine
@@ -41,46 +40,32 @@ LARGE: Final = [NewMessage(b"l" * 100_000) for _ in range(40)]  # an answer of m
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    with Workers(tmp_path_factory.mktemp("data"), shards=2) as running:
-        running.connect().create_stream("st")
+    with workers_with_stream(tmp_path_factory.mktemp("data")) as running:
         yield running
 
 
-class Inside:
-    """A topic with a partition on each shard, asked from shard 0."""
+class Inside(InsideTopic):
+    """`partitions` and `place_on`: by shard, one of its own."""
 
     def __init__(self, workers: Workers, name: str) -> None:
-        self.workers, self.topic = workers, name
-        self.root = workers.connect()
-        number = self.root.create_topic("st", name, 16)
-        self.context = workers.context()
-        self.calls: EngineCalls = self.context.services.engine_calls
-        state = self.context.metadata.state
-        self.identity = Identity(0, state.users[0].incarnation)
-        home = self.context.services.partition_calls.home
-        stream = state.streams[state.stream_ids["st"]]
-        topic = stream.topics[number]
-        homes = {each.id: home(stream, topic, each) for each in topic.partitions}
-        self.partitions = {each.shard: partition for partition, each in reversed(homes.items())}
-        self.places = {
-            shard: Place(shard, homes[partition].namespace, homes[partition].incarnation)
-            for shard, partition in self.partitions.items()
-        }
+        super().__init__(workers, name, 16)
+        chosen = [self.first_on(shard) for shard in range(SHARDS)]
+        self.partitions, self.place_on = [partition for partition, _ in chosen], [place for _, place in chosen]
 
     def sending(self, shard: int, *messages: NewMessage) -> Coroutine[Any, Any, None]:
         partitioning = Partitioning(PartitioningKind.PARTITION, self.partitions[shard])
-        request = SendMessages.of("st", self.topic, partitioning, messages or [NewMessage(b"m")])
+        request = SendMessages.of("st", self.name, partitioning, messages or [NewMessage(b"m")])
         return self.context.services.messages.send_messages(self.identity, request)
 
     def reading(self, shard: int) -> Coroutine[Any, Any, object]:
         who = Consumer(ConsumerKind.CONSUMER, 1)
         partition, first = self.partitions[shard], PollingKind.FIRST
-        request = requests.PollMessages(who, "st", self.topic, partition, first, 0, 100_000, True)
+        request = requests.PollMessages(who, "st", self.name, partition, first, 0, 100_000, True)
         return self.context.services.messages.poll_messages(self.identity, request)
 
     def count(self, shard: int) -> int:
         partition = self.partitions[shard]
-        return [each.messages_count for each in self.root.partitions("st", self.topic)][partition]
+        return [each.messages_count for each in self.root.partitions("st", self.name)][partition]
 
     def figures(self) -> dict[str, int]:
         """What has to be as before when no call is under way."""
@@ -122,7 +107,7 @@ def test_ten_thousand_at_once_are_stored_or_refused_and_none_is_lost(inside: Ins
     refused = repr(Status.SHARD_COMMUNICATION_ERROR)
     assert ends == {repr(None): CALLS_MAX, refused: ASKED - CALLS_MAX}
     assert inside.count(shard) == CALLS_MAX
-    found = inside.root.read_all("st", inside.topic, inside.partitions[shard])
+    found = inside.root.read_all("st", inside.name, inside.partitions[shard])
     assert {int(each.payload) for each in found} == set(range(CALLS_MAX))
     inside.workers.call(inside.sending(shard))
     assert inside.count(shard) == CALLS_MAX + 1
@@ -170,7 +155,7 @@ def test_a_large_batch_is_copied_in_slices(inside: Inside, shard: int) -> None:
         await inside.until_as(before)
 
     inside.workers.call(ask())
-    found = inside.root.read_all("st", inside.topic, inside.partitions[shard])
+    found = inside.root.read_all("st", inside.name, inside.partitions[shard])
     assert [each.payload for each in found] == [large.payload]
 
 
@@ -219,7 +204,7 @@ def test_a_place_that_is_not_there_is_told(inside: Inside) -> None:
     async def ask() -> None:
         batch = SendMessages.of("st", "any", Partitioning(PartitioningKind.BALANCED), [NewMessage(b"m")])
         assert batch_check(batch.batch, batch.count) == 0
-        for place in inside.places.values():
+        for place in inside.place_on:
             wrong = place._replace(incarnation=place.incarnation + 1)
             reader = Reader(ConsumerKind.CONSUMER, 1)
             for call in (
@@ -309,8 +294,7 @@ def test_an_owner_that_dies_with_a_request_leaves_it_open(tmp_path: Path) -> Non
         inside.context.engine.peer_up(1, inside.workers.context(1).engine.generation)
         return refused.value
 
-    with Workers(tmp_path / "data", shards=2, settings={"system.partition.ack": "durable"}) as workers:
-        workers.connect().create_stream("st")
+    with workers_with_stream(tmp_path / "data", "durable") as workers:
         inside = Inside(workers, "open")
         before = workers.call(inside.before())
         with StandingStill(workers, after_a_request=True) as still:
@@ -322,9 +306,7 @@ def test_an_owner_that_dies_with_a_request_leaves_it_open(tmp_path: Path) -> Non
 
 def test_a_call_has_its_time(tmp_path: Path) -> None:
     """12001: nobody knows whether the owner does it. It gives everything back when it goes on."""
-    settings = {"server.request_timeout": "1 s"}
-    with Workers(tmp_path / "data", shards=2, settings=settings) as workers:
-        workers.connect().create_stream("st")
+    with workers_with_stream(tmp_path / "data", settings={"server.request_timeout": "1 s"}) as workers:
         inside = Inside(workers, "late")
         before = workers.call(inside.before())
         with StandingStill(workers), pytest.raises(ShardError) as refused:
@@ -335,18 +317,17 @@ def test_a_call_has_its_time(tmp_path: Path) -> None:
 
 
 def test_a_worker_stops_with_calls_under_way(tmp_path: Path) -> None:
-    with Workers(tmp_path / "data", shards=2) as workers:
-        workers.connect().create_stream("st")
+    with workers_with_stream(tmp_path / "data") as workers:
         inside = Inside(workers, "last")
 
         async def ask() -> None:
-            task = asyncio.ensure_future(inside.calls.append(inside.places[1], 1, _ONE.batch))
+            task = asyncio.ensure_future(inside.calls.append(inside.place_on[1], 1, _ONE.batch))
             await asyncio.sleep(0.05)
             inside.calls.close()
             with pytest.raises(OutcomeUnknownError):
                 await task
             with pytest.raises(OutcomeUnknownError):
-                await inside.calls.append(inside.places[0], 1, _ONE.batch)
+                await inside.calls.append(inside.place_on[0], 1, _ONE.batch)
 
         with StandingStill(workers):
             workers.call(ask())

@@ -19,12 +19,12 @@ from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.cli.main import app
 from shardd.engine import _native
+from shardd.engine.record_faults import RecordFault
 from shardd.log import layout
 from shardd.log.damage import DamagedRange
 from shardd.log.damage_survey import survey_segment
 from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.log.manifest import UnknownLayoutError, encode_manifest, read_layout, read_manifest, write_manifest
-from shardd.log.record_format import RecordFault
 from shardd.log.recovery import open_partition
 from shardd.log.sealing import seal_segment
 from shardd.log.segment_layout import PLAIN

@@ -14,9 +14,19 @@ from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import ConsumerKind
 from tests.support import wire
-from tests.support.wire import Wire
+from tests.unit.groups_harness import (
+    PARTITIONS,
+    details,
+    group,
+    member,
+    place,
+    poll,
+    store,
+    stored,
+    topic_with_group,
+    within,
+)
 from tests.unit.services_harness import Workers
-from tests.unit.test_services_groups import PARTITIONS, details, group, member, place, poll, store, stored, within
 
 NEVER = 1 << 62  # a generation that no assignment reaches
 REQUESTS = 3 * PARTITIONS
@@ -30,18 +40,8 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 
 @pytest.fixture
 def topic(workers: Workers, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A stream and topic of that name, six partitions with ten messages each, and group "cg"."""
-    name = f"s{abs(hash(request.node.name)) % 10**9}"
-    with Wire(workers.addresses[0]) as root:
-        root.login()
-        root.create_stream(name)
-        root.create_topic(name, name, PARTITIONS)
-        for partition in range(PARTITIONS):
-            root.send(name, name, wire.to_partition(partition), [wire.message(b"%d" % n) for n in range(10)])
-        root.request(Code.CREATE_CONSUMER_GROUP, place(name) + wire.str8("cg"))
+    with topic_with_group(workers, request.node.name) as name:
         yield name
-        if name in root.streams():
-            root.delete_stream(name)
 
 
 async def advance_fence(context: object, namespace: int, offsets_id: int) -> int:

@@ -8,7 +8,6 @@ from typing import Final
 
 import pytest
 
-from shardd.engine.calls import Place
 from shardd.metadata.liftbridge_runs import ranges_of
 from shardd.metadata.state import Topic
 from shardd.protocol import requests
@@ -17,43 +16,29 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, Produced, ProducedKind, ProducerEpoch, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
-from shardd.service.identity import Identity
 from shardd.worker import partitions, readonly
 from tests.support import wire
-from tests.support.wire import StatusError, Wire
+from tests.support.wire import StatusError
+from tests.unit.calls_harness import LEVELS, InsideTopic, workers_with_stream
 from tests.unit.services_harness import Workers
 
 pytestmark = pytest.mark.io_engine
 
-SHARDS: Final = 2
 PARTITIONS: Final = 8
 READ_ONLY: Final = Status.CANNOT_APPEND_MESSAGE
 
 
-@pytest.fixture(scope="module", params=["memory", "written", "durable"])
+@pytest.fixture(scope="module", params=LEVELS)
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {"system.partition.ack": request.param}
-    with Workers(tmp_path_factory.mktemp("data"), shards=SHARDS, settings=settings) as running:
-        running.connect().create_stream("st")
+    with workers_with_stream(tmp_path_factory.mktemp("data"), request.param) as running:
         yield running
 
 
-class Target:
+class Target(InsideTopic):
     """A topic with partitions on both shards."""
 
     def __init__(self, workers: Workers, name: str) -> None:
-        self.workers, self.name = workers, name
-        self.root: Wire = workers.connect()
-        self.number = self.root.create_topic("st", name, PARTITIONS)
-        self.services = workers.context().services
-        self.identity = Identity(0, workers.context().metadata.state.users[0].incarnation)
-
-    def places(self) -> list[Place]:
-        state = self.workers.context().metadata.state
-        stream = state.streams[state.stream_ids["st"]]
-        topic = stream.topics[self.number]
-        homes = [self.services.partition_calls.home(stream, topic, each) for each in topic.partitions]
-        return [Place(home.shard, home.namespace, home.incarnation) for home in homes]
+        super().__init__(workers, name, PARTITIONS)
 
     def set_readonly(self, value: bool, *chosen: int) -> None:
         async def tell(shard: int, namespace: int) -> None:
@@ -122,7 +107,7 @@ def test_an_append_that_expects_an_offset_hears_that_first(target: Target) -> No
     target.set_readonly(True, *range(PARTITIONS))
     batch = SendMessages.of("st", target.name, Partitioning(PartitioningKind.PARTITION, 0), [NewMessage(b"m")])
     for place in target.places():
-        end = target.workers.call(target.services.engine_calls.append(place, 1, batch.batch, expected_offset=5))
+        end = target.workers.call(target.calls.append(place, 1, batch.batch, expected_offset=5))
         assert (end.status, end.base_offset) == (READ_ONLY, 0)
 
 

@@ -14,7 +14,7 @@ import pytest
 from shardd.config.cpus import SHARDS_MAX
 from shardd.config.schema import ACK_LEVELS
 from shardd.engine import _native, twin, twin_record
-from shardd.log import blocks, imported, incarnation, manifest, offsets_table, record_format
+from shardd.log import blocks, imported, incarnation, manifest, offsets_table
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol import limits, record_layout, replies
 from shardd.protocol.codes import Code
@@ -163,12 +163,6 @@ def test_files_begin_with_the_same_magic() -> None:
         incarnation.MAGIC,
         imported.MAGIC,
         offsets_table.MAGIC,
-    }
-
-
-def test_faults_of_a_scan_are_those_of_the_twin() -> None:
-    assert {each.name: int(each) for each in record_format.RecordFault} == {
-        each.name: int(each) for each in twin_record.Fault
     }
 
 

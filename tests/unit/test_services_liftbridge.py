@@ -24,27 +24,11 @@ from shardd.service.liftbridge_streams import LiftbridgeStreamService, topic_nam
 from shardd.service.long_answers import LongAnswers
 from shardd.service.sessions import Session
 from tests.support.wire import Wire, batch, message, to_partition
-from tests.unit.liftbridge_harness import (
-    MILLISECONDS,
-    NAMESPACE,
-    ask,
-    info,
-    liftbridge_workers,
-    listed,
-    make,
-    publishing,
-    refused,
-    root,
-    services,
-    status_of,
-    topic_of,
-    user,
-)
-from tests.unit.services_harness import Workers
+from tests.unit.liftbridge_harness import MILLISECONDS, NAMESPACE, LiftbridgeWorkers, liftbridge_workers, publishing
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeWorkers]:
     with liftbridge_workers(tmp_path_factory.mktemp("data")) as running:
         yield running
 
@@ -52,9 +36,8 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 # ---- streams ----
 
 
-def test_settings_of_a_stream_are_those_of_its_topic(workers: Workers) -> None:
-    stream = make(
-        workers,
+def test_settings_of_a_stream_are_those_of_its_topic(workers: LiftbridgeWorkers) -> None:
+    stream = workers.make(
         "settings",
         retentionMaxAge=5_000,
         retentionMaxMessages=7,
@@ -65,7 +48,7 @@ def test_settings_of_a_stream_are_those_of_its_topic(workers: Workers) -> None:
         optimisticConcurrencyControl=True,
         compactEnabled=False,
     )
-    topic = topic_of(workers, "settings")
+    topic = workers.topic_of("settings")
     assert topic.message_expiry_us == 5_000 * MILLISECONDS
     assert dict(topic.settings) == {
         "retention": "on",
@@ -78,7 +61,7 @@ def test_settings_of_a_stream_are_those_of_its_topic(workers: Workers) -> None:
     assert (stream.subject, stream.native, stream.created_at_ns) == ("in.settings", False, topic.created_at_us * 1000)
 
 
-def test_absent_is_the_default_and_0_is_no_limit(workers: Workers) -> None:
+def test_absent_is_the_default_and_0_is_no_limit(workers: LiftbridgeWorkers) -> None:
     defaults = replace(workers.context().settings.liftbridge.streams, retention_age_ms=60_000, retention_messages=3)
     assert message_expiry_us({}, defaults) == 60_000 * MILLISECONDS
     assert topic_settings_of({}, defaults) == (("partition_messages_max", "3"),)
@@ -105,108 +88,108 @@ def test_absent_is_the_default_and_0_is_no_limit(workers: Workers) -> None:
         ({"nothing": 1}, Status.INVALID_COMMAND),
     ],
 )
-def test_settings_that_are_refused(workers: Workers, settings: dict[str, int | bool], status: Status) -> None:
+def test_settings_that_are_refused(workers: LiftbridgeWorkers, settings: dict[str, int | bool], status: Status) -> None:
     create = requests.CreateStream("refused", "x", "", 1, settings)
-    assert refused(workers, services(workers).liftbridge_streams.create_stream(root(workers), create)) == status
-    assert listed(workers, root(workers), "refused") == []
+    assert workers.refused(workers.services.liftbridge_streams.create_stream(workers.root, create)) == status
+    assert workers.listed(workers.root, "refused") == []
 
 
-def test_names_are_unique_and_reserved_ones_are_the_servers(workers: Workers) -> None:
-    streams = services(workers).liftbridge_streams
-    make(workers, "unique")
+def test_names_are_unique_and_reserved_ones_are_the_servers(workers: LiftbridgeWorkers) -> None:
+    streams = workers.services.liftbridge_streams
+    workers.make("unique")
     again = requests.CreateStream("unique", "other.subject", "", 1)
-    assert refused(workers, streams.create_stream(root(workers), again)) == Status.TOPIC_NAME_ALREADY_EXISTS
+    assert workers.refused(streams.create_stream(workers.root, again)) == Status.TOPIC_NAME_ALREADY_EXISTS
     for name in ("__cursors", "__activity"):
         create = requests.CreateStream(name, "x", "", 1)
-        assert refused(workers, streams.create_stream(root(workers), create)) == Status.FEATURE_UNAVAILABLE
-        assert refused(workers, streams.delete_stream(root(workers), requests.DeleteStream(name))) == 5
-        publish = services(workers).liftbridge_publish.publish(root(workers), publishing(info(workers, name), b"x"))
-        assert refused(workers, publish) == Status.UNAUTHORIZED
-    assert refused(workers, streams.delete_stream(root(workers), requests.DeleteStream("none"))) == 2010
+        assert workers.refused(streams.create_stream(workers.root, create)) == Status.FEATURE_UNAVAILABLE
+        assert workers.refused(streams.delete_stream(workers.root, requests.DeleteStream(name))) == 5
+        publish = workers.services.liftbridge_publish.publish(workers.root, publishing(workers.info(name), b"x"))
+        assert workers.refused(publish) == Status.UNAUTHORIZED
+    assert workers.refused(streams.delete_stream(workers.root, requests.DeleteStream("none"))) == 2010
     many = replace(again, name="many", partitions=1001)
-    assert refused(workers, streams.create_stream(root(workers), many)) == Status.TOO_MANY_PARTITIONS
+    assert workers.refused(streams.create_stream(workers.root, many)) == Status.TOO_MANY_PARTITIONS
 
 
-def test_a_name_that_no_topic_can_have_gets_a_shorter_one(workers: Workers) -> None:
-    wire, streams = workers.connect(), services(workers).liftbridge_streams
-    make(workers, "first-name")
+def test_a_name_that_no_topic_can_have_gets_a_shorter_one(workers: LiftbridgeWorkers) -> None:
+    wire, streams = workers.connect(), workers.services.liftbridge_streams
+    workers.make("first-name")
     update = classic.UpdateTopicRequest(NAMESPACE, "first-name", 1, 0, 0, 1, "second-name")
-    ask(workers, services(workers).topics.update_topic(root(workers), update))
-    ask(workers, streams.create_stream(root(workers), requests.CreateStream("second-name", "x", "", 1)))
-    assert topic_of(workers, "first-name").name == "second-name"
-    assert topic_of(workers, "second-name").name.startswith("second-name~")
-    home = workers.context(1).metadata.state.streams[info(workers, "first-name").stream_id]
+    workers.ask(workers.services.topics.update_topic(workers.root, update))
+    workers.ask(streams.create_stream(workers.root, requests.CreateStream("second-name", "x", "", 1)))
+    assert workers.topic_of("first-name").name == "second-name"
+    assert workers.topic_of("second-name").name.startswith("second-name~")
+    home = workers.state.streams[workers.info("first-name").stream_id]
     assert len(topic_name(home, "ä" * 300).encode()) <= limits.NAME_BYTES_MAX
     wire.close()
 
 
-def test_a_topic_of_the_namespace_made_natively_is_a_stream(workers: Workers) -> None:
+def test_a_topic_of_the_namespace_made_natively_is_a_stream(workers: LiftbridgeWorkers) -> None:
     wire = workers.connect()
     wire.create_topic(NAMESPACE, "native one", 3)
-    found = info(workers, "native one")
+    found = workers.info("native one")
     assert (found.subject, found.partitions, found.native, found.settings) == ("native%20one", 3, False, {})
 
 
-def test_topics_of_other_streams_are_there_as_far_as_they_are_exposed(workers: Workers) -> None:
+def test_topics_of_other_streams_are_there_as_far_as_they_are_exposed(workers: LiftbridgeWorkers) -> None:
     wire = workers.connect()
     wire.create_stream("with/slash")
     wire.create_topic("with/slash", "t/t", 1)
-    found = info(workers, "with/slash/t/t")
+    found = workers.info("with/slash/t/t")
     assert (found.subject, found.native) == ("with/slash.t/t", True)
     context = workers.context(1)
     for exposed, seen, status in (("off", 0, 2010), ("read", 1, 41), ("readwrite", 1, 0)):
         settings = replace(context.settings.liftbridge, expose_native=exposed)
         streams = LiftbridgeStreamService(context.metadata, settings, LongAnswers(context.engine))
         request = requests.ListStreams(("with/slash/t/t",))
-        assert len(ask(workers, streams.list_streams(root(workers), request, lambda each: each))) == seen
-        everything = ask(workers, streams.list_streams(root(workers), requests.ListStreams(), lambda each: each.name))
+        assert len(workers.ask(streams.list_streams(workers.root, request, lambda each: each))) == seen
+        everything = workers.ask(streams.list_streams(workers.root, requests.ListStreams(), lambda each: each.name))
         assert ("with/slash/t/t" in everything) == bool(seen)
-        pause = streams.pause_stream(root(workers), requests.PauseStream("with/slash/t/t"))
-        assert status_of(workers, pause) == status
-    assert info(workers, "with/slash/t/t").paused == (0,)
+        pause = streams.pause_stream(workers.root, requests.PauseStream("with/slash/t/t"))
+        assert workers.status_of(pause) == status
+    assert workers.info("with/slash/t/t").paused == (0,)
 
 
-def test_pause_and_resume(workers: Workers) -> None:
-    streams = services(workers).liftbridge_streams
-    make(workers, "paused", 3)
-    ask(workers, streams.pause_stream(root(workers), requests.PauseStream("paused", (0, 2), True)))
-    found = info(workers, "paused")
+def test_pause_and_resume(workers: LiftbridgeWorkers) -> None:
+    streams = workers.services.liftbridge_streams
+    workers.make("paused", 3)
+    workers.ask(streams.pause_stream(workers.root, requests.PauseStream("paused", (0, 2), True)))
+    found = workers.info("paused")
     assert found.paused == (0, 2) and set(found.pause_times) == {0, 2}
     assert found.pause_times[0].first_ns == found.pause_times[0].latest_ns > 0
-    ask(workers, streams.resume_stream(root(workers), requests.ResumeStream("paused", 1)))
-    assert info(workers, "paused").paused == (0, 2), "it was not paused"
-    ask(workers, streams.resume_stream(root(workers), requests.ResumeStream("paused", 2)))
-    found = info(workers, "paused")
+    workers.ask(streams.resume_stream(workers.root, requests.ResumeStream("paused", 1)))
+    assert workers.info("paused").paused == (0, 2), "it was not paused"
+    workers.ask(streams.resume_stream(workers.root, requests.ResumeStream("paused", 2)))
+    found = workers.info("paused")
     assert found.paused == () and found.pause_times[0].latest_ns > found.pause_times[0].first_ns
     for partitions in ((3,), (0, 99)):
-        pause = streams.pause_stream(root(workers), requests.PauseStream("paused", partitions))
-        assert refused(workers, pause) == Status.PARTITION_NOT_FOUND
-    assert refused(workers, streams.resume_stream(root(workers), requests.ResumeStream("paused", 3))) == 3007
-    assert info(workers, "paused").paused == ()
+        pause = streams.pause_stream(workers.root, requests.PauseStream("paused", partitions))
+        assert workers.refused(pause) == Status.PARTITION_NOT_FOUND
+    assert workers.refused(streams.resume_stream(workers.root, requests.ResumeStream("paused", 3))) == 3007
+    assert workers.info("paused").paused == ()
 
 
 # ---- publishing ----
 
 
-def test_a_published_batch_says_where_it_is(workers: Workers) -> None:
-    stream = make(workers, "published")
-    publish = services(workers).liftbridge_publish
-    first = ask(workers, publish.publish(root(workers), publishing(stream, b"a", b"b", b"c")))
-    second = ask(workers, publish.publish(root(workers), publishing(stream, b"d", fsync=True)))
+def test_a_published_batch_says_where_it_is(workers: LiftbridgeWorkers) -> None:
+    stream = workers.make("published")
+    publish = workers.services.liftbridge_publish
+    first = workers.ask(publish.publish(workers.root, publishing(stream, b"a", b"b", b"c")))
+    second = workers.ask(publish.publish(workers.root, publishing(stream, b"d", fsync=True)))
     assert (first.base_offset, second.base_offset) == (0, 3)
     assert second.timestamp_us >= first.timestamp_us + 3, "each message has a timestamp of its own"
     expecting = publishing(stream, b"e", expected_offset=3)
-    assert refused(workers, publish.publish(root(workers), expecting)) == Status.UNEXPECTED_OFFSET
+    assert workers.refused(publish.publish(workers.root, expecting)) == Status.UNEXPECTED_OFFSET
     right = replace(expecting, expected_offset=4)
-    assert ask(workers, publish.publish(root(workers), right)).base_offset == 4
-    assert refused(workers, publish.publish(root(workers), right)) == Status.UNEXPECTED_OFFSET
+    assert workers.ask(publish.publish(workers.root, right)).base_offset == 4
+    assert workers.refused(publish.publish(workers.root, right)) == Status.UNEXPECTED_OFFSET
     for expected in (-2, 1 << 62):
         wrong = replace(right, expected_offset=expected)
-        assert refused(workers, publish.publish(root(workers), wrong)) == Status.UNEXPECTED_OFFSET
+        assert workers.refused(publish.publish(workers.root, wrong)) == Status.UNEXPECTED_OFFSET
 
 
-def test_what_is_not_published(workers: Workers) -> None:
-    stream = make(workers, "unpublished")
+def test_what_is_not_published(workers: LiftbridgeWorkers) -> None:
+    stream = workers.make("unpublished")
     good = publishing(stream, b"a")
     cases = [
         (replace(good, count=0), Status.INVALID_MESSAGES_COUNT),
@@ -218,10 +201,10 @@ def test_what_is_not_published(workers: Workers) -> None:
         (replace(good, batch=good.batch[:-1]), None),
     ]
     for request, status in cases:
-        found = refused(workers, services(workers).liftbridge_publish.publish(root(workers), request))
+        found = workers.refused(workers.services.liftbridge_publish.publish(workers.root, request))
         assert status is None or found == status
-    publish = services(workers).liftbridge_publish
-    assert ask(workers, publish.publish(root(workers), good)).base_offset == 0, "nothing of it was stored"
+    publish = workers.services.liftbridge_publish
+    assert workers.ask(publish.publish(workers.root, good)).base_offset == 0, "nothing of it was stored"
 
 
 def sends(wire: Wire, topic: str, partitions: int) -> list[int]:
@@ -229,74 +212,72 @@ def sends(wire: Wire, topic: str, partitions: int) -> list[int]:
     return [wire.status(Code.SEND_MESSAGES, batch(NAMESPACE, topic, place, [message(b"x")])) for place in places]
 
 
-def test_a_read_only_partition_is_read_only_for_everybody(workers: Workers) -> None:
-    stream = make(workers, "readonly", 4)
-    streams, publish = services(workers).liftbridge_streams, services(workers).liftbridge_publish
+def test_a_read_only_partition_is_read_only_for_everybody(workers: LiftbridgeWorkers) -> None:
+    stream = workers.make("readonly", 4)
+    streams, publish = workers.services.liftbridge_streams, workers.services.liftbridge_publish
     wires = [workers.connect(shard) for shard in (0, 1)]
-    ask(workers, streams.set_readonly(root(workers), requests.SetReadonly("readonly", (1, 2), True)))
+    workers.ask(streams.set_readonly(workers.root, requests.SetReadonly("readonly", (1, 2), True)))
     expected = [0, Status.CANNOT_APPEND_MESSAGE, Status.CANNOT_APPEND_MESSAGE, 0]
     for wire in wires:
         assert sends(wire, "readonly", 4) == expected
     for partition in range(4):
-        work = publish.publish(root(workers), publishing(stream, b"x", partition=partition))
-        assert status_of(workers, work) == expected[partition]
+        work = publish.publish(workers.root, publishing(stream, b"x", partition=partition))
+        assert workers.status_of(work) == expected[partition]
     wires[0].purge_topic(NAMESPACE, "readonly")
     assert sends(wires[1], "readonly", 4) == expected, "also when it was opened anew"
-    ask(workers, streams.pause_stream(root(workers), requests.PauseStream("readonly")))
-    ask(workers, streams.resume_stream(root(workers), requests.ResumeStream("readonly", 1)))
+    workers.ask(streams.pause_stream(workers.root, requests.PauseStream("readonly")))
+    workers.ask(streams.resume_stream(workers.root, requests.ResumeStream("readonly", 1)))
     assert sends(wires[0], "readonly", 4) == expected, "over a pause"
-    ask(workers, streams.set_readonly(root(workers), requests.SetReadonly("readonly", (), False)))
+    workers.ask(streams.set_readonly(workers.root, requests.SetReadonly("readonly", (), False)))
     assert sends(wires[0], "readonly", 4) == [0, 0, 0, 0]
-    found = info(workers, "readonly")
+    found = workers.info("readonly")
     assert found.readonly == () and set(found.readonly_times) == {0, 1, 2, 3}
 
 
 # ---- tasks ----
 
 
-def test_what_is_prepared_is_prepared_once_and_the_server_keeps_its_id(workers: Workers) -> None:
-    tasks = services(workers).liftbridge_tasks
-    before = workers.context(1).metadata.state
-    first, second = (ask(workers, tasks.prepare(requests.Prepare())) for _ in range(2))
+def test_what_is_prepared_is_prepared_once_and_the_server_keeps_its_id(workers: LiftbridgeWorkers) -> None:
+    tasks = workers.services.liftbridge_tasks
+    before = workers.state
+    first, second = (workers.ask(tasks.prepare(requests.Prepare())) for _ in range(2))
     assert first == second and len(first.server_id) == 22
-    assert workers.context(1).metadata.state is before
-    events = ask(workers, tasks.events(requests.Events(0), lambda each: each))
+    assert workers.state is before
+    events = workers.ask(tasks.events(requests.Events(0), lambda each: each))
     assert [(event.op, event.stream) for event in events[:2]] == [
         (ActivityOp.CREATE_STREAM, "__activity"),
         (ActivityOp.CREATE_STREAM, "__cursors"),
     ]
-    assert topic_of(workers, "__cursors").message_expiry_us == limits.UNLIMITED
-    assert info(workers, "__cursors").subject == f"{NAMESPACE}.cursors"
+    assert workers.topic_of("__cursors").message_expiry_us == limits.UNLIMITED
+    assert workers.info("__cursors").subject == f"{NAMESPACE}.cursors"
 
 
-def test_what_the_server_writes_into_its_own_streams_is_read_from_there(workers: Workers) -> None:
-    tasks = services(workers).liftbridge_tasks
-    made = publishing(info(workers, "__cursors"), b"one", b"two")
-    done = ask(workers, tasks.publish(requests.InternalPublish("__cursors", 0, made.count, made.batch)))
-    polled = ask(workers, tasks.poll(requests.InternalPoll("__cursors", 0, done.base_offset + 1, 10)))
+def test_what_the_server_writes_into_its_own_streams_is_read_from_there(workers: LiftbridgeWorkers) -> None:
+    tasks = workers.services.liftbridge_tasks
+    made = publishing(workers.info("__cursors"), b"one", b"two")
+    done = workers.ask(tasks.publish(requests.InternalPublish("__cursors", 0, made.count, made.batch)))
+    polled = workers.ask(tasks.poll(requests.InternalPoll("__cursors", 0, done.base_offset + 1, 10)))
     assert polled.count == 1 and b"two" in polled.records and polled.current_offset == done.base_offset + 1
-    make(workers, "not-own")
+    workers.make("not-own")
     for name in ("not-own", "none"):
-        assert refused(workers, tasks.publish(requests.InternalPublish(name, 0, made.count, made.batch))) == 2010
-        assert refused(workers, tasks.poll(requests.InternalPoll(name, 0, 0, 1))) == 2010
-    assert refused(workers, tasks.poll(requests.InternalPoll("__cursors", 7, 0, 1))) == 3007
+        assert workers.refused(tasks.publish(requests.InternalPublish(name, 0, made.count, made.batch))) == 2010
+        assert workers.refused(tasks.poll(requests.InternalPoll(name, 0, 0, 1))) == 2010
+    assert workers.refused(tasks.poll(requests.InternalPoll("__cursors", 7, 0, 1))) == 3007
 
 
-def test_events_are_told_behind_an_index(workers: Workers) -> None:
-    tasks = services(workers).liftbridge_tasks
-    before = workers.context(1).metadata.state.index
-    stream = make(workers, "told", 2)
-    ask(workers, tasks.pause_partitions(requests.PausePartitions("told", (1,))))
-    ask(
-        workers, services(workers).liftbridge_groups.join_group(root(workers), requests.JoinGroup("tg", "m", ("told",)))
-    )
-    group = workers.context(1).metadata.state.liftbridge.groups["tg"]
-    ask(workers, tasks.expire_member(requests.ExpireMember("tg", "m", group.epoch + 1)))
-    assert "tg" in workers.context(1).metadata.state.liftbridge.groups, "the epoch was another one"
+def test_events_are_told_behind_an_index(workers: LiftbridgeWorkers) -> None:
+    tasks = workers.services.liftbridge_tasks
+    before = workers.state.index
+    stream = workers.make("told", 2)
+    workers.ask(tasks.pause_partitions(requests.PausePartitions("told", (1,))))
+    workers.ask(workers.services.liftbridge_groups.join_group(workers.root, requests.JoinGroup("tg", "m", ("told",))))
+    group = workers.state.liftbridge.groups["tg"]
+    workers.ask(tasks.expire_member(requests.ExpireMember("tg", "m", group.epoch + 1)))
+    assert "tg" in workers.state.liftbridge.groups, "the epoch was another one"
     for _ in range(2):
-        ask(workers, tasks.expire_member(requests.ExpireMember("tg", "m", group.epoch)))
-    ask(workers, services(workers).liftbridge_streams.delete_stream(root(workers), requests.DeleteStream("told")))
-    events = ask(workers, tasks.events(requests.Events(before), lambda each: each))
+        workers.ask(tasks.expire_member(requests.ExpireMember("tg", "m", group.epoch)))
+    workers.ask(workers.services.liftbridge_streams.delete_stream(workers.root, requests.DeleteStream("told")))
+    events = workers.ask(tasks.events(requests.Events(before), lambda each: each))
     assert [(event.op, event.stream or event.group, event.partitions, event.flag) for event in events] == [
         (ActivityOp.CREATE_STREAM, "told", (0, 1), False),
         (ActivityOp.PAUSE_STREAM, "told", (1,), False),
@@ -305,51 +286,53 @@ def test_events_are_told_behind_an_index(workers: Workers) -> None:
         (ActivityOp.DELETE_STREAM, "told", (), False),
     ]
     assert [event.id for event in events] == sorted({event.id for event in events})
-    assert ask(workers, tasks.events(requests.Events(events[-1].id), lambda each: each)) == []
+    assert workers.ask(tasks.events(requests.Events(events[-1].id), lambda each: each)) == []
     assert stream.incarnation == events[0].id
 
 
-def test_all_streams_and_groups_are_told_to_the_door(workers: Workers) -> None:
-    tasks, groups = services(workers).liftbridge_tasks, services(workers).liftbridge_groups
-    make(workers, "every", 5)
-    joined = ask(workers, groups.join_group(root(workers), requests.JoinGroup("eg", "m", ("every", "every"))))
+def test_all_streams_and_groups_are_told_to_the_door(workers: LiftbridgeWorkers) -> None:
+    tasks, groups = workers.services.liftbridge_tasks, workers.services.liftbridge_groups
+    workers.make("every", 5)
+    joined = workers.ask(groups.join_group(workers.root, requests.JoinGroup("eg", "m", ("every", "every"))))
     assert joined.epoch == 0 and joined.members["m"].streams == ("every",)
-    streams = ask(workers, tasks.all_streams(requests.AllStreams(), lambda each: each))
-    assert info(workers, "every") in streams and streams[0].stream_id == info(workers, "every").stream_id
-    known = {each.name: each for each in ask(workers, tasks.all_groups(requests.AllGroups(), lambda each: each))}
+    streams = workers.ask(tasks.all_streams(requests.AllStreams(), lambda each: each))
+    assert workers.info("every") in streams and streams[0].stream_id == workers.info("every").stream_id
+    known = {each.name: each for each in workers.ask(tasks.all_groups(requests.AllGroups(), lambda each: each))}
     assert known["eg"] == joined
-    [group] = ask(workers, groups.get_groups(root(workers), requests.GetGroups(("eg", "eg")), lambda each: each))
+    [group] = workers.ask(groups.get_groups(workers.root, requests.GetGroups(("eg", "eg")), lambda each: each))
     assert group.members["m"].assigned == {"every": (0, 1, 2, 3, 4)}
 
 
 # ---- logins by a setting ----
 
 
-def session(workers: Workers, number: int) -> Session:
+def session(workers: LiftbridgeWorkers, number: int) -> Session:
     return workers.context(1).sessions.open(number, "127.0.0.1:1", 1, "liftbridge", 1)
 
 
-def test_a_login_by_a_setting_is_never_root_and_is_told(workers: Workers, caplog: pytest.LogCaptureFixture) -> None:
-    logins = services(workers).logins
+def test_a_login_by_a_setting_is_never_root_and_is_told(
+    workers: LiftbridgeWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    logins = workers.services.logins
 
     async def login(purpose: Purpose) -> int:
         entered = session(workers, next(numbers) << 32 | 0xFFFF_FFFF)
         return (await logins.login_by_setting(Identity(None, 0, entered), purpose)).user_id
 
     numbers = iter(range(7_000, 8_000))
-    assert refused(workers, login(Purpose.ANONYMOUS)) == Status.INVALID_CREDENTIALS
-    assert refused(workers, login(Purpose.NATS)) == Status.FEATURE_UNAVAILABLE
-    guest = user(workers, "guest")
+    assert workers.refused(login(Purpose.ANONYMOUS)) == Status.INVALID_CREDENTIALS
+    assert workers.refused(login(Purpose.NATS)) == Status.FEATURE_UNAVAILABLE
+    guest = workers.user("guest")
     with caplog.at_level(logging.INFO, LOGGER):
         for _ in range(3):
-            assert ask(workers, login(Purpose.ANONYMOUS)) == guest.user_id
+            assert workers.ask(login(Purpose.ANONYMOUS)) == guest.user_id
     lines = [record.getMessage() for record in caplog.records if "LoginBySetting" in record.getMessage()]
     assert len(lines) == 1 and "liftbridge.anonymous_user" in lines[0], "one line for many"
     names = {Purpose.NATS: "iggy", Purpose.ANONYMOUS: "asleep"}
-    user(workers, "asleep", active=False)
+    workers.user("asleep", active=False)
     logins._users_by_setting, kept = names, logins._users_by_setting
     try:
-        assert refused(workers, login(Purpose.NATS)) == Status.UNAUTHORIZED
-        assert refused(workers, login(Purpose.ANONYMOUS)) == Status.USER_INACTIVE
+        assert workers.refused(login(Purpose.NATS)) == Status.UNAUTHORIZED
+        assert workers.refused(login(Purpose.ANONYMOUS)) == Status.USER_INACTIVE
     finally:
         logins._users_by_setting = kept

@@ -15,6 +15,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
 from tests.support import wire
 from tests.support.wire import Wire
+from tests.unit.calls_harness import workers_with_stream
 from tests.unit.services_harness import Workers
 
 GROUP = wire.group("cg")
@@ -23,11 +24,8 @@ ME = wire.consumer(1)
 
 @pytest.fixture(scope="module", params=["written", "durable"])
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {"system.partition.ack": request.param}
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
-        root = running.connect()
-        root.create_stream("st")
-        root.create_topic("st", "tp", 8)
+    with workers_with_stream(tmp_path_factory.mktemp("data"), request.param) as running:
+        running.connect().create_topic("st", "tp", 8)
         yield running
 
 

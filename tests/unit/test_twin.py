@@ -8,6 +8,7 @@ import pytest
 import xxhash
 
 from shardd.engine import twin, twin_record
+from shardd.engine.record_faults import RecordFault
 from shardd.protocol.namespaces import namespace
 
 # stream, topic, partition, owner with 2, 3, 4, 16 and 64 shards (docs/protocol/records.md#placement)
@@ -122,17 +123,17 @@ def with_field(data: bytes, position: int, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("tail", "fault"),
     [
-        (b"", twin_record.Fault.OK),
-        (record(2, 20)[:-1], twin_record.Fault.TRUNCATED),
-        (bytes(63), twin_record.Fault.TRUNCATED),
-        (with_field(record(2, 20), 52, 64_000_001), twin_record.Fault.BAD_LENGTH),
-        (with_field(record(2, 20), 48, 100_001), twin_record.Fault.BAD_LENGTH),
-        (record(3, 20), twin_record.Fault.BAD_OFFSET),
-        (record(2, 19), twin_record.Fault.BAD_TIMESTAMP),
-        (record(2, 20)[:-1] + b"!", twin_record.Fault.BAD_CHECKSUM),
+        (b"", RecordFault.OK),
+        (record(2, 20)[:-1], RecordFault.TRUNCATED),
+        (bytes(63), RecordFault.TRUNCATED),
+        (with_field(record(2, 20), 52, 64_000_001), RecordFault.BAD_LENGTH),
+        (with_field(record(2, 20), 48, 100_001), RecordFault.BAD_LENGTH),
+        (record(3, 20), RecordFault.BAD_OFFSET),
+        (record(2, 19), RecordFault.BAD_TIMESTAMP),
+        (record(2, 20)[:-1] + b"!", RecordFault.BAD_CHECKSUM),
     ],
 )
-def test_why_a_scan_stops(tail: bytes, fault: twin_record.Fault) -> None:
+def test_why_a_scan_stops(tail: bytes, fault: RecordFault) -> None:
     good = record(0, 10) + record(1, 20)
     *found, index = twin_record.scan_buffer(good + tail, 0, 0, 0, 1000)
     assert found == [len(good), 2, 2, 10, 20, fault]

@@ -9,12 +9,13 @@ from typing import Final
 
 import pytest
 
-from shardd.engine.calls import Place, PlaceUnknownError
+from shardd.engine.calls import PlaceUnknownError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.poll_requests import WaitForMessages
 from shardd.service import waiting
 from shardd.service.identity import Identity
 from tests.support import wire
+from tests.unit.calls_harness import LEVELS, InsideTopic, workers_with_stream
 from tests.unit.services_harness import Workers
 
 pytestmark = pytest.mark.io_engine
@@ -24,29 +25,18 @@ WAIT_S: Final = 30.0
 LONG_MS: Final = 60_000  # nothing here takes so long
 
 
-@pytest.fixture(scope="module", params=["memory", "written", "durable"])
+@pytest.fixture(scope="module", params=LEVELS)
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    settings = {"system.partition.ack": request.param}
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
-        running.connect().create_stream("st")
+    with workers_with_stream(tmp_path_factory.mktemp("data"), request.param) as running:
         yield running
 
 
-class Waiter:
+class Waiter(InsideTopic):
     """On a partition of shard `owner`, from shard 0."""
 
     def __init__(self, workers: Workers, owner: int, name: str) -> None:
-        self.workers, self.name, self.root = workers, name, workers.connect()
-        number = self.root.create_topic("st", name, PARTITIONS)
-        context = workers.context()
-        self.engine, self.services = context.engine, context.services
-        state = context.metadata.state
-        self.identity = Identity(0, state.users[0].incarnation)
-        stream = state.streams[state.stream_ids["st"]]
-        topic = stream.topics[number]
-        homes = [(each.id, self.services.partition_calls.home(stream, topic, each)) for each in topic.partitions]
-        self.partition, home = next((partition, home) for partition, home in homes if home.shard == owner)
-        self.place = Place(home.shard, home.namespace, home.incarnation)
+        super().__init__(workers, name, PARTITIONS)
+        self.partition, self.place = self.first_on(owner)
 
     def send(self, count: int = 1) -> None:
         self.root.send("st", self.name, wire.to_partition(self.partition), [wire.message(b"m")] * count)
@@ -170,7 +160,7 @@ def test_a_topic_that_goes_ends_its_waits(waiter: Waiter) -> None:
 def test_another_partition_in_its_place_is_none_to_wait_for(waiter: Waiter) -> None:
     wrong = waiter.place._replace(incarnation=waiter.place.incarnation + 1000)
     with pytest.raises(PlaceUnknownError):
-        waiter.workers.call(waiter.services.engine_calls.wait(wrong, 0, 0, 0.1))
+        waiter.workers.call(waiter.calls.wait(wrong, 0, 0, 0.1))
 
 
 def test_a_purge_ends_no_wait(waiter: Waiter) -> None:

@@ -26,7 +26,7 @@ from shardd.doors.http import (
 )
 from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.bodies import Bodies
-from shardd.doors.http.clients import Clients
+from shardd.doors.http.clients import Clients, make_clients
 from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.errors import (
     JSON,
@@ -98,7 +98,7 @@ class HttpApplication:
     """Loop thread of the door only."""
 
     def __init__(self, door: Door, options: HttpOptions) -> None:
-        self.clients = Clients(door, options.connections_max // 2 + 1)
+        self.clients = make_clients(door, options.connections_max // 2 + 1)
         timeout_s = options.server.partial_frame_timeout_ms / 1000
         self._bodies = Bodies(options.http.max_request_size_bytes, timeout_s)
         self._polls = Polls()

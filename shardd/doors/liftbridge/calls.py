@@ -81,7 +81,10 @@ class Call:
 
     async def client(self) -> DoorClient:
         """An open one. RpcError."""
-        return await self._gate.clients.take(self._credential, self.address)
+        try:
+            return await self._gate.clients.take(self._credential, self.address)
+        except (ShardError, WorkerLostError) as error:
+            raise rpc_error(error, "Login", "server") from None
 
     async def command(self, name: str, request: object = None, resource: str = "") -> Any:
         """In the name of whoever calls. RpcError."""

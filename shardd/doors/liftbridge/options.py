@@ -7,26 +7,21 @@ from typing import Final
 import msgspec
 
 from shardd.config.liftbridge import Liftbridge
-from shardd.config.schema import Server, Settings
+from shardd.config.schema import Settings
+from shardd.doors.options import ConnectionOptions
 
 DOOR_NAME: Final = "liftbridge"
 COMMAND: Final = ("-m", "shardd.doors.liftbridge.main")
-CLIENT_SHARE: Final = 2  # doors have at most 1/2 of the connections (shardd/transport/door/clients.py)
 
 
-class LiftbridgeOptions(msgspec.Struct, frozen=True):
-    """`server`: limits of connections."""
+class LiftbridgeOptions(ConnectionOptions, frozen=True):
+    """gRPC counts no connections by address."""
 
     liftbridge: Liftbridge
-    server: Server
-
-    @property
-    def connections_max(self) -> int:
-        return max(1, self.server.connections_max // CLIENT_SHARE)
 
 
 def encode_options(settings: Settings) -> bytes:
-    return msgspec.msgpack.encode(LiftbridgeOptions(settings.liftbridge, settings.server))
+    return msgspec.msgpack.encode(LiftbridgeOptions(settings.server, settings.liftbridge))
 
 
 def decode_options(data: bytes) -> LiftbridgeOptions:

@@ -14,7 +14,7 @@ from shardd.doors.door import Door
 from shardd.doors.liftbridge.activity import Activity
 from shardd.doors.liftbridge.arrivals import Arrivals
 from shardd.doors.liftbridge.calls import Gate
-from shardd.doors.liftbridge.clients import Clients
+from shardd.doors.liftbridge.clients import make_clients
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
@@ -56,7 +56,7 @@ class Parts:
         settings = options.liftbridge
         self.door = door
         self.options = options
-        self.clients = Clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
+        self.clients = make_clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
         self.gate = Gate(self.clients)
         self.registry = Registry(door)
         self.partitions = Partitions()

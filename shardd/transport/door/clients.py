@@ -19,12 +19,12 @@ import msgspec
 
 from shardd.config.schema import Server
 from shardd.engine import Engine
+from shardd.protocol.door_frames import CLIENT_SHARE
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
 
-CLIENT_SHARE: Final = 2  # one door has at most 1/2 of `server.connections_max`, in equal parts at all workers
 _PORT_MAX: Final = 65_535
 _NO_SOCKET: Final = 0xFFFF_FFFF  # no place in the engine's table of connections
 _TRANSPORTS: Final = {"http": TRANSPORT_HTTP, "quic": TRANSPORT_QUIC}  # as clients are told, by door

@@ -17,7 +17,7 @@ import psutil
 from bench import together
 from bench.lines import RECORD_HEADER_BYTES, Line, Placement
 from bench.native_build import build
-from bench.targets import EPOLL, PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
+from bench.targets import EPOLL, PARTITIONS, RING, Floor, Shardd, Target, wait_for_free_disk
 
 LOAD_TIMEOUT_S = 120.0
 PREFILL_BATCH = 1000
@@ -38,10 +38,11 @@ class Effort:
     prefill_bytes: int
     touch_bytes: int
     disk_wait_s: float = 10.0
+    idle_s: float = 2.0  # before the memory of an idle server is looked at
 
 
 FULL = Effort(5, 1500, 300, 1 << 30, 128 << 20, 3 << 29)
-QUICK = Effort(1, 150, 50, 64 << 20, 8 << 20, 64 << 20)
+QUICK = Effort(1, 150, 50, 64 << 20, 8 << 20, 64 << 20, idle_s=0.1)
 
 
 @dataclass
@@ -151,17 +152,18 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         wait_for_free_disk(target.directory, effort.disk_wait_s)
 
 
+def _takes_part(target: Target, line: Line) -> bool:
+    asked = {EPOLL: line.epoll_ratio_min, RING: line.ring_ratio_min}
+    return target.name not in asked or asked[target.name] is not None
+
+
 def run_rounds(
     targets: Sequence[Target], lines: Sequence[Line], effort: Effort, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Cell]]:
     """Cells by line and server. Each round measures every line on every server, the servers in alternating order; the
-    one on epoll only takes part in lines that ask for it. A server that failed a line is not asked for it again."""
-    cells = {
-        line.name: {
-            target.name: Cell() for target in targets if target.name != EPOLL or line.epoll_ratio_min is not None
-        }
-        for line in lines
-    }
+    one on epoll and the floor on io_uring only take part in lines that ask for them. A server that failed a line is not
+    asked for it again."""
+    cells = {line.name: {target.name: Cell() for target in targets if _takes_part(target, line)} for line in lines}
     for number in range(effort.rounds):
         order = list(targets) if number % 2 == 0 else list(reversed(targets))
         for line in lines:

@@ -95,7 +95,10 @@ def _progress(text: str) -> None:
 
 def _describe(header: dict[str, str], effort: Effort, cpus: list[int]) -> None:
     header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
-    header["page state"] = "recycled: memory touched and freed before each send line"
+    header["page state"] = (
+        f"recycled: before each send line {effort.touch_bytes >> 20} MiB touched and freed, after its first round twice"
+        " what it writes"
+    )
     header["method"] = (
         f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
         f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, with t2: 2, same CPUs"

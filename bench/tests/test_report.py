@@ -10,7 +10,7 @@ import pytest
 from bench import __main__ as command
 from bench import compare, forward_path, report, start, write_path
 from bench.lines import LINES, NAMES, STARTS, Line, Placement, chosen, owner, select, share
-from bench.measure import Cell
+from bench.measure import TOUCH_MIN, Cell, Needs
 from bench.targets import EPOLL, RING
 
 
@@ -137,6 +137,20 @@ def test_lines_of_the_issue_are_there() -> None:
     assert select(["start-*"]) == [] and chosen(NAMES, ["start-*"]) == [*STARTS]
     with pytest.raises(ValueError, match="no line is called 'x'"):
         select(["x"])
+
+
+def test_a_line_needs_twice_the_memory_that_it_has_written_and_all_of_it_at_first() -> None:
+    needs, line, other = Needs(1 << 30), *(Line("send", 10, 100, peers, Placement.HASH, 1.0) for peers in (8, 32))
+    assert needs.touch_bytes(line) == 1 << 30
+    needs.answered(line, 100_000)
+    needs.answered(line, 50_000)
+    assert needs.touch_bytes(line) == 2 * 100_000 * line.request_bytes
+    needs.answered(line, 10)
+    assert needs.touch_bytes(other) == 1 << 30
+    needs.answered(other, 10)
+    assert needs.touch_bytes(other) == TOUCH_MIN
+    needs.answered(other, 10**9)
+    assert needs.touch_bytes(other) == 1 << 30
 
 
 def test_owner_is_the_hash_of_the_namespace() -> None:

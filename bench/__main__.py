@@ -54,12 +54,12 @@ def _effort(options: argparse.Namespace) -> Effort:
 
 
 class Measured(NamedTuple):
-    """All of a run. `starts`: rows of bench/start.py."""
+    """All of a run. `starts`: values of each round (bench/start.py)."""
 
     header: dict[str, str]
     cells: dict[str, dict[str, Cell]]
     moved: list[rebalance.Result]
-    starts: list[list[str]]
+    starts: list[list[float]]
 
 
 def _measure(options: argparse.Namespace, lines: list[Line], effort: Effort) -> Measured:
@@ -80,11 +80,10 @@ def _measure(options: argparse.Namespace, lines: list[Line], effort: Effort) -> 
                 for name in asked:
                     shardd = next(each for each in targets if isinstance(each, Shardd))
                     found.moved.append(rebalance.measure(shardd, name, effort.rounds))
-        starts = [] if options.floor_only else chosen(STARTS, options.lines)
-        if starts:
-            command = options.shardd or start.own_command()
-            rounds = start.run_rounds({"shardd": command}, Path(base), effort.rounds, len(cpus), effort.idle_s)
-            found.starts.extend(start.rows(rounds, starts, len(cpus)))
+        if not options.floor_only and chosen(STARTS, options.lines):
+            command = {"shardd": options.shardd or start.own_command()}
+            rounds = start.run_rounds(command, Path(base), effort.rounds, len(cpus), effort.idle_s)
+            found.starts.extend(rounds["shardd"])
     _describe(header, effort, cpus)
     return found
 
@@ -153,11 +152,14 @@ def _servers(
         yield targets
 
 
-def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:
+def _write_raw(directory: Path, found: Measured) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    raw = {name: {target: dataclasses.asdict(cell) for target, cell in row.items()} for name, row in cells.items()}
-    path.write_text(json.dumps({"header": header, "lines": raw}, indent=1) + "\n")
+    raw = {
+        name: {target: dataclasses.asdict(cell) for target, cell in row.items()} for name, row in found.cells.items()
+    }
+    starts = {what: [values[at] for values in found.starts] for at, (_, what, _, _) in enumerate(start.FIGURES)}
+    path.write_text(json.dumps({"header": found.header, "lines": raw, "starts": starts}, indent=1) + "\n")
     return path
 
 
@@ -177,7 +179,7 @@ def main(words: list[str] | None = None) -> int:
         (report.COLUMNS, report.rows(lines, found.cells)),
         (report.EPOLL_COLUMNS, report.epoll_rows(lines, found.cells)),
         (report.RING_COLUMNS, report.ring_rows(lines, found.cells)),
-        (start.COLUMNS, found.starts),
+        (start.COLUMNS, start.rows({"shardd": found.starts}, chosen(STARTS, options.lines), options.shards)),
     ]
     tables = [table for table in tables if table[1]]
     print("\n".join(f"{key + ':':15} {value}" for key, value in found.header.items()))
@@ -185,7 +187,7 @@ def main(words: list[str] | None = None) -> int:
         print("\n" + report.text_table(columns, body))
     for result in found.moved:
         print(f"\n{result}")
-    print(f"\nraw figures: {_write_raw(options.results, found.header, found.cells)}")
+    print(f"\nraw figures: {_write_raw(options.results, found)}")
     if options.markdown:
         head = "\n".join(f"- {key}: {value}" for key, value in found.header.items())
         options.markdown.write_text("\n\n".join([head, *(report.markdown_table(*table) for table in tables)]) + "\n")

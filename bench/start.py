@@ -152,8 +152,11 @@ def run_rounds(
 
 
 def rows(found: Mapping[str, Sequence[Sequence[float]]], names: Sequence[str], shards: int = SHARDS) -> list[list[str]]:
-    """A row for each figure of the lines `names`: the line, what it is, a cell for each build, its target."""
-    out = []
+    """A row for each figure of the lines `names`: the line, what it is, a cell for each build, its target. None without
+    a round."""
+    out: list[list[str]] = []
+    if not found["shardd"]:
+        return out
     for at, (line, what, unit, target) in enumerate(FIGURES):
         if line not in names:
             continue

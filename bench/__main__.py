@@ -1,5 +1,6 @@
 """`python -m bench`: shardd against the bare-C floor server, interleaved, with ratios and targets; some lines also on
-the engine that runs where io_uring is refused."""
+the engine that runs where io_uring is refused, and against a floor on io_uring. At the end how soon the server starts,
+and its memory."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from bench import rebalance, report
-from bench.lines import LINES, REBALANCES, Line, chosen_rebalances, select
+from bench import rebalance, report, start
+from bench.lines import NAMES, REBALANCES, STARTS, Line, Setup, chosen, select
 from bench.measure import FULL, QUICK, Cell, Effort, run_rounds
 from bench.native_build import build
-from bench.targets import EPOLL, Floor, Shardd, Target
+from bench.targets import EPOLL, RING, Floor, Shardd, Target
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -34,7 +36,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where both servers keep their data")
     parser.add_argument("--shardd", metavar="COMMAND", help="another shardd to start ('COMMAND serve ...')")
     parser.add_argument("--set", action="append", default=[], metavar="SHARDD_KEY=VALUE", help="setting for shardd")
-    parser.add_argument("--floor-only", action="store_true", help="measure the floor alone")
+    parser.add_argument("--floor-only", action="store_true", help="measure the floors alone")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write header and table there, too")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the raw figures (bench/results)")
     return parser.parse_args(words)
@@ -51,63 +53,97 @@ def _effort(options: argparse.Namespace) -> Effort:
     return effort
 
 
-def _measure(
-    options: argparse.Namespace, lines: list[Line], effort: Effort
-) -> tuple[dict[str, dict[str, Cell]], dict[str, str], list[rebalance.Result]]:
+class Measured(NamedTuple):
+    """All of a run. `starts`: values of each round (bench/start.py)."""
+
+    header: dict[str, str]
+    cells: dict[str, dict[str, Cell]]
+    moved: list[rebalance.Result]
+    starts: list[list[float]]
+
+
+def _measure(options: argparse.Namespace, lines: list[Line], effort: Effort) -> Measured:
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
     build("load")
-    cells: dict[str, dict[str, Cell]] = {}
-    moved: list[rebalance.Result] = []
     with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
-        for durable in (False, True):
-            chosen = [line for line in lines if line.durable is durable]
-            rebalances = [] if durable or options.floor_only else chosen_rebalances(options.lines)
-            if not chosen and not rebalances:
+        found = Measured(header, {}, [], [])
+        for setup in Setup:
+            of_setup = [line for line in lines if line.setup is setup]
+            asked = [] if options.floor_only or setup is not Setup.WRITTEN else chosen(REBALANCES, options.lines)
+            if not of_setup and not asked:
                 continue
-            with _servers(options, durable, chosen, Path(base) / str(durable), cpus, header) as targets:
-                cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
-                for name in rebalances:
+            with _servers(options, setup, of_setup, Path(base) / setup.name, cpus, header) as targets:
+                found.cells.update(run_rounds(targets, of_setup, effort, _progress))
+                for name in asked:
                     shardd = next(each for each in targets if isinstance(each, Shardd))
-                    moved.append(rebalance.measure(shardd, name, effort.rounds))
+                    found.moved.append(rebalance.measure(shardd, name, effort.rounds))
+        if not options.floor_only and chosen(STARTS, options.lines):
+            command = {"shardd": options.shardd or start.own_command()}
+            rounds = start.run_rounds(command, Path(base), effort.rounds, len(cpus), effort.idle_s)
+            found.starts.extend(rounds["shardd"])
+    _describe(header, effort, cpus)
+    return found
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _describe(header: dict[str, str], effort: Effort, cpus: list[int]) -> None:
     header["floor"] = f"epoll, {len(cpus)} threads on CPUs {','.join(map(str, cpus))}"
-    header["page state"] = f"recycled: {effort.touch_bytes >> 20} MiB touched and freed before each send line"
+    header["page state"] = (
+        f"recycled: before each send line {effort.touch_bytes >> 20} MiB touched and freed, after its first round twice"
+        " what it writes"
+    )
     header["method"] = (
         f"{effort.rounds} rounds, servers alternating, {effort.duration_ms} ms a line after warm-up"
         f" (sends at most {effort.send_bytes_max >> 20} MiB), closed loop, load client: 1 thread, with t2: 2, same CPUs"
         " (lines with 1 connection: pinned to another CPU than the one that serves it)"
     )
-    return cells, header, moved
 
 
 @contextlib.contextmanager
 def _servers(
     options: argparse.Namespace,
-    durable: bool,
+    setup: Setup,
     lines: Sequence[Line],
     base: Path,
     cpus: list[int],
     header: dict[str, str],
 ) -> Iterator[list[Target]]:
-    """Both servers of one level; adds to the header what is known of them."""
-    settings = dict(pair.split("=", 1) for pair in options.set)
-    settings |= {"SHARDD_SYSTEM_PARTITION_ACK": "durable"} if durable else {}
+    """The servers of one setup; adds to the header what is known of them."""
+    settings = setup.settings | dict(pair.split("=", 1) for pair in options.set)
     with contextlib.ExitStack() as end:
-        targets: list[Target] = [Floor(base / "floor", cpus, sync=durable)]
-        end.callback(targets[0].stop)
+        targets: list[Target] = []
+
+        def add(target: Target) -> None:
+            end.callback(target.stop)
+            targets.append(target)
+
+        add(Floor(base / "floor", cpus, sync=setup is Setup.DURABLE))
+        if any(line.ring_ratio_min is not None for line in lines):
+            try:
+                ring = Floor(base / RING, cpus, ring=True)
+            except RuntimeError as error:
+                header[RING] = f"not measured: {error}"
+            else:
+                add(ring)
+                header[RING] = f"io_uring with {' '.join(ring.features) or 'provided buffers alone'}"
         if not options.floor_only:
             shardd = Shardd(base / "shardd", cpus, options.shardd, settings)
-            end.callback(shardd.stop)
-            targets.append(shardd)
-            header["shardd"] = shardd.start_line()
-            header["configuration"] = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
-            if not durable and any(line.epoll_ratio_min is not None for line in lines):
-                forced = settings | {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}
-                epoll = Shardd(base / EPOLL, cpus, options.shardd, forced, EPOLL)
-                end.callback(epoll.stop)
-                targets.append(epoll)
+            add(shardd)
+            header.setdefault("shardd", shardd.start_line())
+            if settings or setup is Setup.WRITTEN:
+                words = " ".join(f"{key}={value}" for key, value in shardd.configuration.items())
+                header[f"{setup.value} configuration".strip()] = words
+            if any(line.epoll_ratio_min is not None for line in lines):
+                epoll = Shardd(
+                    base / EPOLL, cpus, options.shardd, settings | {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}, EPOLL
+                )
+                add(epoll)
                 header[EPOLL] = epoll.start_line()
             header["durability"] = (
                 "written (background fdatasync), the floor never syncs;"
@@ -116,11 +152,14 @@ def _servers(
         yield targets
 
 
-def _write_raw(directory: Path, header: dict[str, str], cells: dict[str, dict[str, Cell]]) -> Path:
+def _write_raw(directory: Path, found: Measured) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    raw = {name: {target: dataclasses.asdict(cell) for target, cell in row.items()} for name, row in cells.items()}
-    path.write_text(json.dumps({"header": header, "lines": raw}, indent=1) + "\n")
+    raw = {
+        name: {target: dataclasses.asdict(cell) for target, cell in row.items()} for name, row in found.cells.items()
+    }
+    starts = {what: [values[at] for values in found.starts] for at, (_, what, _, _) in enumerate(start.FIGURES)}
+    path.write_text(json.dumps({"header": found.header, "lines": raw, "starts": starts}, indent=1) + "\n")
     return path
 
 
@@ -128,29 +167,31 @@ def main(words: list[str] | None = None) -> int:
     """0 when every line was measured, whether its target is met or not; 1 when a server failed one; 2 for bad usage."""
     options = _arguments(words)
     if options.list:
-        print("\n".join([*(line.name for line in LINES), *REBALANCES]))
+        print("\n".join(NAMES))
         return 0
     try:
         lines, effort = select(options.lines), _effort(options)
-        cells, header, moved = _measure(options, lines, effort)
+        found = _measure(options, lines, effort)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
-    body = report.rows(lines, cells)
-    print("\n".join(f"{key + ':':15} {value}" for key, value in header.items()) + "\n")
-    print(report.text_table(report.COLUMNS, body))
-    for result in moved:
+    tables = [
+        (report.COLUMNS, report.rows(lines, found.cells)),
+        (report.EPOLL_COLUMNS, report.epoll_rows(lines, found.cells)),
+        (report.RING_COLUMNS, report.ring_rows(lines, found.cells)),
+        (start.COLUMNS, start.rows({"shardd": found.starts}, chosen(STARTS, options.lines), options.shards)),
+    ]
+    tables = [table for table in tables if table[1]]
+    print("\n".join(f"{key + ':':15} {value}" for key, value in found.header.items()))
+    for columns, body in tables:
+        print("\n" + report.text_table(columns, body))
+    for result in found.moved:
         print(f"\n{result}")
-    on_epoll = report.epoll_rows(lines, cells)
-    if on_epoll:
-        print("\n" + report.text_table(report.EPOLL_COLUMNS, on_epoll))
-    print(f"\nraw figures: {_write_raw(options.results, header, cells)}")
+    print(f"\nraw figures: {_write_raw(options.results, found)}")
     if options.markdown:
-        head = "\n".join(f"- {key}: {value}" for key, value in header.items())
-        tables = [report.markdown_table(report.COLUMNS, body)]
-        tables += [report.markdown_table(report.EPOLL_COLUMNS, on_epoll)] if on_epoll else []
-        options.markdown.write_text("\n\n".join([head, *tables]) + "\n")
-    return 1 if any(cell.error for row in cells.values() for cell in row.values()) else 0
+        head = "\n".join(f"- {key}: {value}" for key, value in found.header.items())
+        options.markdown.write_text("\n\n".join([head, *(report.markdown_table(*table) for table in tables)]) + "\n")
+    return 1 if any(cell.error for row in found.cells.values() for cell in row.values()) else 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench import report
-from bench.lines import Line, select
+from bench.lines import Line, Setup, select
 from bench.measure import FULL, Cell, run_rounds
 from bench.native_build import build
 from bench.targets import Shardd, Target
@@ -37,16 +37,15 @@ def compare(options: argparse.Namespace, lines: list[Line], base: Path) -> dict[
     effort = dataclasses.replace(FULL, rounds=options.rounds, duration_ms=options.duration_ms, disk_wait_s=DISK_WAIT_S)
     commands = {"before": options.before, "after": options.after, "again": options.before}
     cells: dict[str, dict[str, Cell]] = {}
-    for durable in (False, True):
+    for setup in Setup:
         # the ratio to another line is not asked for here: every line stands for itself
-        chosen = [dataclasses.replace(line, epoll_ratio_min=None) for line in lines if line.durable is durable]
+        chosen = [line for line in lines if line.setup is setup]
         if not chosen:
             continue
-        settings = {"SHARDD_SYSTEM_PARTITION_ACK": "durable"} if durable else {}
         targets: list[Target] = []
         try:
             for name, command in commands.items():
-                targets.append(Shardd(base / f"{name}-{durable}", cpus, command, settings, name))
+                targets.append(Shardd(base / f"{name}-{setup.name}", cpus, command, setup.settings, name))
             cells |= run_rounds(targets, chosen, effort, lambda text: print(text, file=sys.stderr, flush=True))
         finally:
             for target in targets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,11 +33,29 @@ class Placement(Enum):
     THOUSAND = "1000p"  # as KEYED, over 1,000 partitions
 
 
+class Setup(Enum):
+    """What servers a line runs on: each has its own in a run."""
+
+    WRITTEN = ""
+    DURABLE = "durable"  # shardd at level durable, the floor with an fdatasync for each request
+    BUSY = "busy"  # a worker looks for the next request for a while before it sleeps; the floor sleeps at once
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of shardd."""
+        return {
+            Setup.WRITTEN: {},
+            Setup.DURABLE: {"SHARDD_SYSTEM_PARTITION_ACK": "durable"},
+            Setup.BUSY: {"SHARDD_SYSTEM_SHARDING_BUSY_POLL": "200us"},
+        }[self]
+
+
 @dataclass(frozen=True)
 class Line:
     """`ratio_min`: shardd's requests/s over the floor's; `p50_ratio_max`: shardd's median latency over the floor's,
     `p99_ratio_max`: its 99th percentile over the floor's; `quartile_min`: the lower quartile of the ratios of rounds;
     `epoll_ratio_min`: requests/s of shardd on epoll over those of shardd on io_uring; None: not measured on epoll.
+    `ring_ratio_min`: requests/s of shardd over those of the floor on io_uring; None: not measured on that floor.
 
     `against`: the name of a line of shardd that stands in the floor's place, for what the floor cannot do."""
 
@@ -48,20 +66,21 @@ class Line:
     placement: Placement
     ratio_min: float
     p50_ratio_max: float | None = None
-    durable: bool = False  # shardd at level durable, the floor with an fdatasync for each request
+    setup: Setup = Setup.WRITTEN
     against: str | None = None
     epoll_ratio_min: float | None = None
     depth: int = 1  # requests in flight on each connection
     threads: int = 1  # of the client
     p99_ratio_max: float | None = None
     quartile_min: float | None = None
+    ring_ratio_min: float | None = None
 
     @property
     def name(self) -> str:
         tail = "" if self.placement is Placement.HASH else f"-{self.placement.value}"
         tail = tail if self.depth == 1 else f"-d{self.depth}{tail}"
         tail = tail if self.threads == 1 else f"-t{self.threads}{tail}"
-        head = "durable-" if self.durable else ""
+        head = f"{self.setup.value}-" if self.setup.value else ""
         return f"{head}{self.mode}-{self.batch}x{self.payload_bytes}-c{self.connections}{tail}"
 
     @property
@@ -74,9 +93,17 @@ def _single_partition() -> list[Line]:
     lines = []
     for mode, least in (("send", 1.0), ("poll", 0.95)):
         lines.append(Line(mode, 1, 100, 1, Placement.HASH, 0.7, 1.3))
-        lines.append(Line(mode, 1, 100, 32, Placement.HASH, least, epoll_ratio_min=0.8, p99_ratio_max=1.0))
+        for batch in (1, 10):
+            for connections in (8, 32):
+                epoll = 0.8 if (batch, connections) == (1, 32) else None
+                lines.append(
+                    Line(
+                        mode, batch, 100, connections, Placement.HASH, least,
+                        epoll_ratio_min=epoll, p99_ratio_max=1.0, ring_ratio_min=0.9,
+                    )
+                )  # fmt: skip
+        lines.append(Line(mode, 10, 100, 8, Placement.EVEN, least, p99_ratio_max=1.0))
         for placement in (Placement.HASH, Placement.EVEN):
-            lines.append(Line(mode, 10, 100, 8, placement, least, p99_ratio_max=1.0))
             for batch in (100, 1000):
                 lines.append(Line(mode, batch, 1000, 8, placement, 0.9, p99_ratio_max=1.5, quartile_min=0.8))
     return lines
@@ -103,21 +130,26 @@ def _scale() -> list[Line]:
 def _durable() -> list[Line]:
     lines = []
     for placement in (Placement.ONE, Placement.HASH):
-        lines.append(Line("send", 1, 100, 32, placement, 3.0, durable=True))
-        lines.append(Line("send", 100, 1000, 8, placement, 1.0, durable=True))
+        lines.append(Line("send", 1, 100, 32, placement, 3.0, setup=Setup.DURABLE))
+        lines.append(Line("send", 100, 1000, 8, placement, 1.0, setup=Setup.DURABLE))
     return lines
+
+
+def _busy() -> list[Line]:
+    """The lowest latency that there is, on a CPU of its own."""
+    return [Line(mode, 1, 100, 1, Placement.HASH, 0.7, 0.8, setup=Setup.BUSY) for mode in ("send", "poll")]
 
 
 def _pipelined() -> list[Line]:
     one = Line("send", 1, 100, 1, Placement.HASH, 1.8, depth=32)
-    alone = Line("send", 1, 100, 1, Placement.HASH, 0.7, durable=True)
+    alone = Line("send", 1, 100, 1, Placement.HASH, 0.7, setup=Setup.DURABLE)
     return [
         one,
         Line("send", 1, 100, 8, Placement.HASH, 1.5, depth=16),
         Line("send", 1, 100, 1, Placement.SPREAD, 0.8, against=one.name, depth=32),
         Line("send", 1, 100, 1, Placement.KEYED, 0.5, against=one.name, depth=32),
         alone,
-        Line("send", 1, 100, 1, Placement.HASH, 8.0, durable=True, against=alone.name, depth=32),
+        Line("send", 1, 100, 1, Placement.HASH, 8.0, setup=Setup.DURABLE, against=alone.name, depth=32),
     ]
 
 
@@ -139,29 +171,31 @@ LINES = (
     Line("send", 10, 100, 32, Placement.KEYED, 0.85, p99_ratio_max=1.0),
     Line("poll", 10, 100, 8, Placement.GROUP, 0.3, against="poll-10x100-c8"),
     *_durable(),
+    *_busy(),
     *_balanced(),
     *_scale(),
     *_pipelined(),
     *_threaded(),
 )
 REBALANCES = {"rebalance-1000x100": (1_000, 100.0), "rebalance-20000x100": (20_000, 50.0)}  # partitions, target in ms
+STARTS = ("start-first", "start-later", "start-killed-worker", "start-memory")  # bench/start.py
+NAMES = (*(line.name for line in LINES), *REBALANCES, *STARTS)
 
 
 def select(patterns: Sequence[str]) -> list[Line]:
     """Lines whose name matches one of the shell patterns, and what they are held against; ValueError when a pattern
     matches nothing."""
-    names = [*(line.name for line in LINES), *REBALANCES]
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
-            raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(names)}")
-    chosen = {name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
-    chosen |= {line.against for line in LINES if line.name in chosen and line.against is not None}
-    return [line for line in LINES if line.name in chosen]
+        if not chosen(NAMES, [pattern]):
+            raise ValueError(f"no line is called {pattern!r}; there are: {', '.join(NAMES)}")
+    names = set(chosen(NAMES, patterns))
+    names |= {line.against for line in LINES if line.name in names and line.against is not None}
+    return [line for line in LINES if line.name in names]
 
 
-def chosen_rebalances(patterns: Sequence[str]) -> list[str]:
-    """Those that the patterns choose (bench/rebalance.py)."""
-    return [name for name in REBALANCES if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+def chosen(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """Those that the patterns choose."""
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def owner(stream: int, shards: int, partition: int = 0) -> int:

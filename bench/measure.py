@@ -17,19 +17,21 @@ import psutil
 from bench import together
 from bench.lines import RECORD_HEADER_BYTES, Line, Placement
 from bench.native_build import build
-from bench.targets import EPOLL, PARTITIONS, Floor, Shardd, Target, wait_for_free_disk
+from bench.targets import EPOLL, PARTITIONS, RING, Floor, Shardd, Target, wait_for_free_disk
 
 LOAD_TIMEOUT_S = 120.0
 PREFILL_BATCH = 1000
 LARGE_REQUEST_BYTES = 64 << 10
 _BY_KEY = (Placement.KEYED, Placement.SPREAD, Placement.EIGHT, Placement.THOUSAND)
+TOUCH_MIN = 64 << 20
 MADV_POPULATE_WRITE = 23  # not named by Python's mmap
 
 
 @dataclass(frozen=True)
 class Effort:
     """How much is measured. Sends stop at `send_bytes_max`, so that no line reaches the kernel's dirty-page limit;
-    `touch_bytes` of memory are touched before each of them. `disk_wait_s`: for deleted segments to be really gone."""
+    `touch_bytes` of memory are touched before each of them, later less (`Needs`). `disk_wait_s`: for deleted segments
+    to be really gone."""
 
     rounds: int
     duration_ms: int
@@ -38,10 +40,11 @@ class Effort:
     prefill_bytes: int
     touch_bytes: int
     disk_wait_s: float = 10.0
+    idle_s: float = 2.0  # before the memory of an idle server is looked at
 
 
 FULL = Effort(5, 1500, 300, 1 << 30, 128 << 20, 3 << 29)
-QUICK = Effort(1, 150, 50, 64 << 20, 8 << 20, 64 << 20)
+QUICK = Effort(1, 150, 50, 64 << 20, 8 << 20, 64 << 20, idle_s=0.1)
 
 
 @dataclass
@@ -51,6 +54,23 @@ class Cell:
     rounds: list[dict[str, float]] = field(default_factory=list)
     placement: str = ""
     error: str | None = None
+
+
+class Needs:
+    """How much memory is touched before a send: from its second time on, a line says by itself what it writes."""
+
+    def __init__(self, touch_bytes: int) -> None:
+        self._touch_bytes = touch_bytes
+        self._written_bytes: dict[str, float] = {}
+
+    def touch_bytes(self, line: Line) -> int:
+        written = self._written_bytes.get(line.name)
+        return self._touch_bytes if written is None else min(self._touch_bytes, max(TOUCH_MIN, int(2 * written)))
+
+    def answered(self, line: Line, requests: float) -> None:
+        """By whichever server: all of them get the same."""
+        written = requests * line.request_bytes
+        self._written_bytes[line.name] = max(written, self._written_bytes.get(line.name, 0.0))
 
 
 def touch_memory(size_bytes: int) -> None:
@@ -106,8 +126,8 @@ def _prefill(target: Target, line: Line, streams: Sequence[int], effort: Effort)
     return requests * PREFILL_BATCH
 
 
-def _together(target: Target, line: Line, effort: Effort) -> tuple[dict[str, float], str]:
-    touch_memory(effort.touch_bytes)
+def _together(target: Target, line: Line, effort: Effort, needs: Needs) -> tuple[dict[str, float], str]:
+    touch_memory(needs.touch_bytes(line))
     used_s = target.cpu_s()
     try:
         answer = together.run(target, line, effort.duration_ms, effort.send_bytes_max)
@@ -118,11 +138,11 @@ def _together(target: Target, line: Line, effort: Effort) -> tuple[dict[str, flo
         wait_for_free_disk(target.directory, effort.disk_wait_s)
 
 
-def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, float], str]:
+def run_line(target: Target, line: Line, effort: Effort, needs: Needs) -> tuple[dict[str, float], str]:
     """One measurement on fresh streams, which are gone again afterwards: (answer of the load client, placement).
     RuntimeError, WireError, OSError or TimeoutExpired when it cannot be done."""
     if line.mode == "both":
-        return _together(target, line, effort)
+        return _together(target, line, effort, needs)
     streams, placement = target.make_streams(line)
     try:
         arguments = ["--mode", line.mode, "--depth", str(line.depth), "--duration-ms", str(effort.duration_ms)]
@@ -138,7 +158,7 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
             arguments += ["--verify-offsets"] if isinstance(target, Shardd) else []
             arguments += ["--group", "0"] if line.placement is Placement.GROUP else []
         else:
-            touch_memory(effort.touch_bytes)
+            touch_memory(needs.touch_bytes(line))
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
             arguments += ["--balanced"] if line.placement is Placement.BALANCED else []
             arguments += ["--keyed"] if line.placement in _BY_KEY else []
@@ -151,17 +171,19 @@ def run_line(target: Target, line: Line, effort: Effort) -> tuple[dict[str, floa
         wait_for_free_disk(target.directory, effort.disk_wait_s)
 
 
+def _takes_part(target: Target, line: Line) -> bool:
+    asked = {EPOLL: line.epoll_ratio_min, RING: line.ring_ratio_min}
+    return target.name not in asked or asked[target.name] is not None
+
+
 def run_rounds(
     targets: Sequence[Target], lines: Sequence[Line], effort: Effort, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Cell]]:
     """Cells by line and server. Each round measures every line on every server, the servers in alternating order; the
-    one on epoll only takes part in lines that ask for it. A server that failed a line is not asked for it again."""
-    cells = {
-        line.name: {
-            target.name: Cell() for target in targets if target.name != EPOLL or line.epoll_ratio_min is not None
-        }
-        for line in lines
-    }
+    one on epoll and the floor on io_uring only take part in lines that ask for them. A server that failed a line is not
+    asked for it again."""
+    cells = {line.name: {target.name: Cell() for target in targets if _takes_part(target, line)} for line in lines}
+    needs = Needs(effort.touch_bytes)
     for number in range(effort.rounds):
         order = list(targets) if number % 2 == 0 else list(reversed(targets))
         for line in lines:
@@ -172,12 +194,13 @@ def run_rounds(
                 if line.against is not None and isinstance(target, Floor):
                     continue
                 try:
-                    answer, cell.placement = run_line(target, line, effort)
+                    answer, cell.placement = run_line(target, line, effort, needs)
                 except Exception as error:  # the other lines are still worth measuring
                     cell.error = f"{type(error).__name__}: {error}"
                     progress(f"round {number + 1} {line.name} {target.name}: {cell.error}")
                     continue
                 cell.rounds.append(answer)
+                needs.answered(line, answer["answered"])
                 progress(
                     f"round {number + 1}/{effort.rounds} {line.name:24} {target.name:10}"
                     f" {answer['requests_per_s']:>10.0f} req/s  p50 {answer['p50_us']:>9.1f} us"

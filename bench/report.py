@@ -14,7 +14,7 @@ import psutil
 
 from bench.lines import Line
 from bench.measure import Cell
-from bench.targets import EPOLL
+from bench.targets import EPOLL, RING
 
 COLUMNS = (
     "line",
@@ -27,6 +27,7 @@ COLUMNS = (
     "shardd p50/p99/p99.9 us",
     "p50 ratio",
     "p99 ratio",
+    "CPU us/request",
     "target",
 )
 
@@ -37,6 +38,18 @@ EPOLL_COLUMNS = (
     "epoll/io_uring [min..max]",
     "io_uring p50/p99/p99.9 us",
     "epoll p50/p99/p99.9 us",
+    "target",
+)
+
+RING_COLUMNS = (
+    "line",
+    "ring floor req/s",
+    "shardd req/s",
+    "shardd/ring floor [min..max]",
+    "ring floor p50/p99/p99.9 us",
+    "shardd p50/p99/p99.9 us",
+    "CPU us/request",
+    "ring floor/floor [min..max]",
     "target",
 )
 
@@ -89,8 +102,17 @@ def _number(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
+def _shown(rate: Summary | None) -> str:
+    return "-" if rate is None else str(rate)
+
+
 def _latencies(cell: Cell) -> str:
     return "/".join(_number(median(cell, key), 1) for key in ("p50_us", "p99_us", "p999_us"))
+
+
+def _cpu(reference: Cell, ours: Cell) -> str:
+    """CPU time of all processes of both servers for a request, in microseconds."""
+    return " / ".join(_number(median(cell, "cpu_us_per_request"), 1) for cell in (reference, ours))
 
 
 def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list[list[str]]:
@@ -111,15 +133,31 @@ def rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list
                 _number(median(floor, "requests_per_s")),
                 _number(median(shardd, "requests_per_s")),
                 _number(median(shardd, "mb_per_s"), 1),
-                "-" if rate is None else str(rate),
+                _shown(rate),
                 _latencies(floor),
                 _latencies(shardd),
                 "-" if p50 is None else f"{p50.median:.2f}",
                 "-" if p99 is None else f"{p99.median:.2f}",
+                _cpu(floor, shardd),
                 verdict(line, rate, p50, p99) if error is None else error.splitlines()[0],
             ]
         )
     return out
+
+
+def _held_against(ours: Cell, reference: Cell, least: float) -> tuple[list[str], str]:
+    """Requests a second of both, their ratio, latencies of both; and the verdict or an error."""
+    rate = ratio(ours, reference, "requests_per_s")
+    error = ours.error or reference.error
+    held = rate is not None and rate.median >= least
+    figures = [
+        _number(median(reference, "requests_per_s")),
+        _number(median(ours, "requests_per_s")),
+        _shown(rate),
+        _latencies(reference),
+        _latencies(ours),
+    ]
+    return figures, f">= {least}: {'met' if held else 'NOT met'}" if error is None else error.splitlines()[0]
 
 
 def epoll_rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list[list[str]]:
@@ -127,24 +165,23 @@ def epoll_rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -
     out = []
     for line in lines:
         ring, epoll = cells[line.name].get("shardd"), cells[line.name].get(EPOLL)
-        if ring is None or epoll is None or line.epoll_ratio_min is None:
+        if ring is not None and epoll is not None and line.epoll_ratio_min is not None:
+            figures, held = _held_against(epoll, ring, line.epoll_ratio_min)
+            out.append([line.name, *figures, held])
+    return out
+
+
+def ring_rows(lines: Sequence[Line], cells: Mapping[str, Mapping[str, Cell]]) -> list[list[str]]:
+    """One row of RING_COLUMNS for each line that was measured on the floor on io_uring."""
+    out = []
+    for line in lines:
+        row = cells[line.name]
+        if RING not in row or line.ring_ratio_min is None:
             continue
-        rate = ratio(epoll, ring, "requests_per_s")
-        error = epoll.error or ring.error
-        held = rate is not None and rate.median >= line.epoll_ratio_min
-        out.append(
-            [
-                line.name,
-                _number(median(ring, "requests_per_s")),
-                _number(median(epoll, "requests_per_s")),
-                "-" if rate is None else str(rate),
-                _latencies(ring),
-                _latencies(epoll),
-                f">= {line.epoll_ratio_min}: {'met' if held else 'NOT met'}"
-                if error is None
-                else error.splitlines()[0],
-            ]
-        )
+        shardd, ring = row.get("shardd", Cell(error="not measured")), row[RING]
+        figures, held = _held_against(shardd, ring, line.ring_ratio_min)
+        between = _shown(ratio(ring, row["floor"], "requests_per_s"))
+        out.append([line.name, *figures, _cpu(ring, shardd), between, held])
     return out
 
 

@@ -24,7 +24,7 @@ from typing import Final
 import psutil
 
 from bench.lines import Line, select
-from bench.measure import FULL, run_line
+from bench.measure import FULL, Needs, run_line
 from bench.targets import Shardd
 
 STAGES: Final = (
@@ -94,7 +94,7 @@ def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], d
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as perf:
         time.sleep(0.3)
-        answer, _ = run_line(target, line, FULL)
+        answer, _ = run_line(target, line, FULL, Needs(FULL.touch_bytes))
         perf.send_signal(signal.SIGINT)
         perf.wait(60)
     script = subprocess.run(

@@ -16,29 +16,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from bench import lines
+from bench.report import markdown_table
 from bench.wire import Wire, WireError, send_request
 
 ROUNDS: Final = 10
-SHARDS: Final = 2
+SHARDS: Final = 2  # what the targets are for
 IDLE_S: Final = 2.0
 _TIMEOUT_S: Final = 30.0
 _PING: Final = bytes.fromhex("0400000001000000")
 _PONG_BYTES: Final = 8
 SEND: Final = 101
-# what is measured, its unit, and its target
+COLUMNS: Final = ("line", "what", "median [least..most]", "target")
+# line of `make bench`, what is measured, its unit, and its target
 FIGURES: Final = (
-    ("first start: answers after", "ms", 250.0),
-    ("later start: answers after", "ms", 250.0),
-    ("a killed worker answers again after", "ms", 150.0),
-    ("idle, PSS of all processes", "MiB", 70.0),
-    ("idle, RSS of all processes", "MiB", None),
-    ("CPU time of a later start, all processes", "ms", None),
+    ("start-first", "first start: answers after", "ms", 250.0),
+    ("start-later", "later start: answers after", "ms", 250.0),
+    ("start-killed-worker", "a killed worker answers again after", "ms", 150.0),
+    ("start-memory", "idle, PSS of all processes", "MiB", 70.0),
+    ("start-memory", "idle, RSS of all processes", "MiB", None),
+    ("start-later", "CPU time of a later start, all processes", "ms", None),
 )
 
 
@@ -54,12 +57,13 @@ def free_port() -> int:
 class Started:
     """A server that answers. `answered_s`: since it was started."""
 
-    def __init__(self, command: str, directory: Path) -> None:
+    def __init__(self, command: str, directory: Path, shards: int = SHARDS) -> None:
+        self._shards = shards
         self.port = free_port()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
         environment |= {
             "SHARDD_TCP_ADDRESS": f"127.0.0.1:{self.port}",
-            "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(SHARDS),
+            "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
             "SHARDD_SYSTEM_PATH": str(directory),
         }
         began = time.monotonic()
@@ -99,7 +103,7 @@ class Started:
             stream = next(
                 stream
                 for stream in (wire.create_stream(f"start-{number}") for number in range(64))
-                if lines.owner(stream, SHARDS) == shard
+                if lines.owner(stream, self._shards) == shard
             )
             wire.create_topic(stream, "t", 1)
         (victim,) = [each for each in self.processes() if "".join(each.cmdline()).strip() == f"shardd: shard {shard}"]
@@ -119,16 +123,16 @@ class Started:
         self.process.wait(_TIMEOUT_S)
 
 
-def measure(command: str, base: Path) -> list[float]:
-    """A figure for each of FIGURES."""
+def measure(command: str, base: Path, shards: int = SHARDS, idle_s: float = IDLE_S) -> list[float]:
+    """A value for each of FIGURES."""
     directory = base / "data"
-    first = Started(command, directory)
+    first = Started(command, directory, shards)
     first.stop()
-    later = Started(command, directory)
+    later = Started(command, directory, shards)
     try:
-        time.sleep(IDLE_S)
+        time.sleep(idle_s)
         memory = [each.memory_full_info() for each in later.processes()]
-        cpu_s, back_s = later.cpu_s(), later.back_after_s(1)
+        cpu_s, back_s = later.cpu_s(), later.back_after_s(shards - 1)
     finally:
         later.stop()
         shutil.rmtree(directory)
@@ -136,30 +140,53 @@ def measure(command: str, base: Path) -> list[float]:
     return [first.answered_s * 1e3, later.answered_s * 1e3, back_s * 1e3, *mebibytes, cpu_s * 1e3]
 
 
+def run_rounds(
+    commands: Mapping[str, str], base: Path, rounds: int, shards: int = SHARDS, idle_s: float = IDLE_S
+) -> dict[str, list[list[float]]]:
+    """By name of a build, its values of each round."""
+    found: dict[str, list[list[float]]] = {name: [] for name in commands}
+    for number in range(rounds):
+        for name, command in sorted(commands.items(), reverse=number % 2 == 1):
+            found[name].append(measure(command, base, shards, idle_s))
+    return found
+
+
+def rows(found: Mapping[str, Sequence[Sequence[float]]], names: Sequence[str], shards: int = SHARDS) -> list[list[str]]:
+    """A row for each figure of the lines `names`: the line, what it is, a cell for each build, its target. None without
+    a round."""
+    out: list[list[str]] = []
+    if not found["shardd"]:
+        return out
+    for at, (line, what, unit, target) in enumerate(FIGURES):
+        if line not in names:
+            continue
+        columns = [[each[at] for each in rounds] for rounds in found.values()]
+        cells = [f"{statistics.median(each):.0f} {unit} [{min(each):.0f}..{max(each):.0f}]" for each in columns]
+        middle = statistics.median([each[at] for each in found["shardd"]])
+        held = "" if target is None or shards != SHARDS else f"<= {target:.0f} {unit}: {_word(middle <= target)}"
+        out.append([line, what, *cells, held])
+    return out
+
+
+def _word(held: bool) -> str:
+    return "met" if held else "NOT met"
+
+
+def own_command() -> str:
+    """The shardd beside this interpreter."""
+    return str(Path(sys.executable).with_name("shardd"))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--before", metavar="COMMAND", help="another build")
     options = parser.parse_args()
-    commands = {"shardd": str(Path(sys.executable).with_name("shardd"))}
-    if options.before:
-        commands["before"] = options.before
-    found: dict[str, list[list[float]]] = {name: [] for name in commands}
+    commands = {"shardd": own_command()} | ({"before": options.before} if options.before else {})
     with tempfile.TemporaryDirectory(prefix="shardd-start-") as base:
-        for number in range(options.rounds):
-            for name, command in sorted(commands.items(), reverse=number % 2 == 1):
-                found[name].append(measure(command, Path(base)))
+        found = run_rounds(commands, Path(base), options.rounds)
     print(f"{options.rounds} rounds, {SHARDS} shards, medians [least..most]; load {os.getloadavg()[0]:.1f}\n")
-    print("| | " + " | ".join(found) + " | target |")
-    print("|---" * (len(found) + 2) + "|")
-    for at, (what, unit, target) in enumerate(FIGURES):
-        cells, middle = [], 0.0
-        for rounds in found.values():
-            values = [each[at] for each in rounds]
-            cells.append(f"{statistics.median(values):.0f} {unit} [{min(values):.0f}..{max(values):.0f}]")
-        middle = statistics.median([each[at] for each in found["shardd"]])
-        verdict = "" if target is None else f"<= {target:.0f} {unit}: {'met' if middle <= target else 'NOT met'}"
-        print(f"| {what} | " + " | ".join(cells) + f" | {verdict} |")
+    print(markdown_table(("line", "what", *commands, "target"), rows(found, lines.STARTS)))
     return 0
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,8 @@ import psutil
 from bench import lines
 from bench.lines import BALANCED_PARTITIONS, GROUP_PARTITIONS, KEYED_PARTITIONS, Line, Placement
 from bench.native_build import build
-from bench.wire import Wire
+from bench.wire import Wire, send_request
+from shardd.protocol.codes import Code
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -33,6 +34,8 @@ PARTITIONS = {  # of the one stream; else 1
     Placement.THOUSAND: 1000,
 }
 EPOLL = "ours-epoll"  # name of the target that is shardd forced onto epoll
+RING = "ring-floor"  # of the floor on io_uring
+RING_FEATURES = ("deferred", "multishot", "incremental", "quiet")  # bench/native/floor_ring.h
 
 
 class Target(Protocol):
@@ -82,24 +85,34 @@ def _for_connections(line: Line, streams: list[int]) -> list[int]:
 
 
 class Floor:
-    """The floor (native/load/floor.c) with one thread per CPU, pinned as shardd's workers are."""
+    """The floor (native/load/floor.c; `ring`: bench/native/floor_ring.c) with one thread per CPU, pinned as shardd's
+    workers are. `without`: of RING_FEATURES, as if the kernel had them not. `features`: those that the ring has."""
 
-    name = "floor"
-
-    def __init__(self, directory: Path, cpus: list[int], *, sync: bool = False, offsets: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cpus: list[int],
+        *,
+        sync: bool = False,
+        offsets: bool = True,
+        ring: bool = False,
+        without: Sequence[str] = (),
+    ) -> None:
+        self.name = RING if ring else "floor"
         self.directory = directory
         directory.mkdir(parents=True)
         self._cpus = cpus
         command = [str(build("floor")), "--directory", str(directory), "--threads", str(len(cpus))]
-        command += [*(["--sync"] if sync else []), *(["--offsets"] if offsets else [])]
+        command += [*(["--sync"] if sync else []), *(["--offsets"] if offsets else []), *(["--ring"] if ring else [])]
+        command += [word for feature in without for word in ("--without", feature)]
         self._process = subprocess.Popen([*command, "--cpus", ",".join(map(str, cpus))], stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], READY_TIMEOUT_S)
-        words = self._process.stdout.readline().split() if ready else []
-        if len(words) != 2:
+        words = self._process.stdout.readline().decode().split() if ready else []
+        if len(words) < 2:
             _stop(self._process)
-            raise RuntimeError("the floor server did not start")
-        self.port = int(words[1])
+            raise RuntimeError(f"the {self.name} server did not start")
+        self.port, self.features = int(words[1]), tuple(words[2:])
 
     def make_streams(self, line: Line) -> tuple[list[int], str]:
         """Nothing has to be made: the floor opens a file at the first append."""
@@ -111,6 +124,10 @@ class Floor:
         with Wire(self.port) as wire:
             for stream in dict.fromkeys(streams):
                 wire.delete_stream(stream)
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
 
     def serving_cpu(self, stream: int) -> int:
         """The first thread's: it gets a connection when all threads are free."""
@@ -232,6 +249,19 @@ class Shardd:
         with Wire(self.port) as wire:
             for stream in dict.fromkeys(streams):
                 wire.delete_stream(stream)
+            self._empty_trash(wire)
+
+    def _empty_trash(self, wire: Wire) -> None:
+        """Shard 0 looks into the trash when files of its own go there, else every 15 s: something of it goes last."""
+        for number in range(STREAMS_TRIED_MAX):
+            stream = wire.create_stream(f"bench-last-{number}")
+            last = lines.owner(stream, self.shards) == 0
+            if last:
+                wire.create_topic(stream, "bench", 1)
+                wire.request(Code.SEND_MESSAGES, send_request(stream, b"x"))
+            wire.delete_stream(stream)
+            if last:
+                return
 
     def serving_cpu(self, stream: int) -> int:
         """The owner's: a connection moves there after its first requests."""

@@ -7,25 +7,42 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench import together
 from bench.lines import Line, Placement
 from bench.native_build import NATIVE, build
-from bench.targets import Floor
+from bench.targets import RING_FEATURES, Floor
+from bench.wire import Wire, identifier
+from shardd.protocol.codes import Code
 from tests.support.built import make
 
 RECORD_BYTES = 64 + 100
 
 
-@pytest.fixture
-def floor(tmp_path: Path) -> Iterator[Floor]:
-    server = Floor(tmp_path / "floor", [0], offsets=False)
+# the floor, the one on io_uring with what this kernel has, and as on the oldest kernel that it runs on
+KINDS = {"epoll": None, "ring": (), "ring-of-5.19": RING_FEATURES}
+
+
+@pytest.fixture(params=KINDS)
+def floor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Floor]:
+    server = start(tmp_path / "floor", KINDS[request.param])
     yield server
     server.stop()
+
+
+def start(directory: Path, without: Sequence[str] | None) -> Floor:
+    try:
+        return Floor(directory, [0], offsets=False, ring=without is not None, without=without or ())
+    except RuntimeError as error:
+        if without is None:
+            raise
+        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -143,6 +160,63 @@ def test_bad_reply_is_noticed(reply: bytes, words: str) -> None:
         thread.join(10)
     assert done.returncode == 1
     assert words in done.stderr
+
+
+def poll_request(stream: int, offset: int, count: int) -> bytes:
+    """Of partition 0, by offset, without a group."""
+    target = b"\x01" + identifier(1) + identifier(stream) + identifier(0) + b"\x01" + struct.pack("<I", 0)
+    payload = target + b"\x01" + struct.pack("<QI", offset, count) + b"\x00"
+    return struct.pack("<II", 4 + len(payload), Code.POLL_MESSAGES) + payload
+
+
+def test_who_does_not_read_delays_nobody_and_loses_nothing(floor: Floor) -> None:
+    """Its replies do not fit into the socket: they wait there, and so do its further requests."""
+    load(floor.port, "--mode", "send", "--batch", "100", "--payload", "10000", "--requests", "1")
+    polls, reply_bytes = 64, 8 + 16 + 100 * 10_064
+    with socket.create_connection(("127.0.0.1", floor.port), timeout=20) as lazy:
+        for _ in range(polls):
+            lazy.sendall(poll_request(0, 0, 100))
+        other = load(floor.port, "--mode", "poll", "--batch", "5", "--poll-messages", "100", "--payload", "10000",
+                     "--requests", "50")  # fmt: skip
+        assert json.loads(other.stdout)["requests"] == 50
+        replies = lazy.makefile("rb")
+        for _ in range(polls):
+            reply = replies.read(reply_bytes)
+            assert len(reply) == reply_bytes
+            assert struct.unpack_from("<IIIQI", reply) == (0, reply_bytes - 8, 0, 99, 100)
+
+
+def test_a_wrong_frame_ends_its_connection_and_nothing_of_it_is_left(floor: Floor) -> None:
+    process = psutil.Process(floor.process_id)
+    with Wire(floor.port):
+        before = process.num_fds()
+    for wrong in (struct.pack("<II", 0, 1), struct.pack("<II", 4, 999), struct.pack("<II", 2**32 - 1, 1)):
+        for head in (0, 3):
+            with socket.create_connection(("127.0.0.1", floor.port), timeout=20) as broken:
+                broken.sendall(wrong[:head])
+                time.sleep(0.01 if head else 0)
+                broken.sendall(wrong[head:])
+                assert broken.recv(1) == b""
+    deadline = time.monotonic() + 20
+    while process.num_fds() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("missing", RING_FEATURES)
+def test_a_ring_without_one_feature_of_newer_kernels_serves_as_well(tmp_path: Path, missing: str) -> None:
+    server = start(tmp_path / "floor", (missing,))
+    try:
+        assert missing not in server.features
+        done = load(server.port, "--mode", "send", "--connections", "5", "--depth", "9", "--batch", "3", "--payload",
+                    "3000", "--requests-each", "200")  # fmt: skip
+        assert json.loads(done.stdout)["requests"] == 1000
+        assert files(server) == {"0-0.log": 3000 * 3064}
+        done = load(server.port, "--mode", "poll", "--connections", "5", "--batch", "100", "--payload", "3000",
+                    "--poll-messages", "3000", "--depth", "9", "--requests", "300")  # fmt: skip
+        assert json.loads(done.stdout)["requests"] == 300
+    finally:
+        server.stop()
 
 
 def test_deleted_stream_leaves_no_file(floor: Floor) -> None:

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, forward_path, report, write_path
-from bench.lines import LINES, Line, Placement, owner, select, share
-from bench.measure import Cell
-from bench.targets import EPOLL
+from bench import compare, forward_path, report, start, write_path
+from bench.lines import LINES, NAMES, STARTS, Line, Placement, chosen, owner, select, share
+from bench.measure import TOUCH_MIN, Cell, Needs
+from bench.targets import EPOLL, RING
 
 
 def cell(*rates: float, p50_us: float = 10.0) -> Cell:
     keys = ("requests_per_s", "mb_per_s")
-    rounds = [dict.fromkeys(keys, rate) | {"p50_us": p50_us, "p99_us": 20.0, "p999_us": 30.0} for rate in rates]
+    times = {"p50_us": p50_us, "p99_us": 20.0, "p999_us": 30.0, "cpu_us_per_request": 5.0}
+    rounds = [dict.fromkeys(keys, rate) | times for rate in rates]
     return Cell(rounds=rounds, placement="1:0")
 
 
@@ -88,6 +89,36 @@ def test_the_engine_on_epoll_is_held_against_the_one_on_io_uring(rate: float, wo
     assert row[-1].endswith(f": {words}")
 
 
+@pytest.mark.parametrize(("rate", "words"), [(90, "met"), (89, "NOT met")])
+def test_shardd_is_held_against_the_floor_on_io_uring_also_when_that_is_the_slower_one(rate: float, words: str) -> None:
+    line = Line("send", 1, 100, 32, Placement.HASH, 1.0, ring_ratio_min=0.9)
+    cells = {line.name: {"floor": cell(125), "shardd": cell(rate), RING: cell(100)}}
+    (row,) = report.ring_rows([line], cells)
+    assert row[3].startswith(f"{rate / 100:.2f} ") and row[-2].startswith("0.80 ") and row[-1] == f">= 0.9: {words}"
+    assert not report.ring_rows([line], {line.name: {"floor": cell(125), "shardd": cell(rate)}}), "no such floor here"
+
+
+@pytest.mark.parametrize(("p50_us", "words"), [(8, "met"), (8.1, "NOT met")])
+def test_a_worker_that_stays_awake_is_held_to_less_than_the_floor(p50_us: float, words: str) -> None:
+    (line,) = select(["busy-send-1x100-c1"])
+    assert line.setup.settings == {"SHARDD_SYSTEM_SHARDING_BUSY_POLL": "200us"} and line.connections == 1
+    (row,) = report.rows([line], {line.name: {"floor": cell(100), "shardd": cell(100, p50_us=p50_us)}})
+    assert row[-1].endswith(f"p50 <= 0.8x: {words}")
+    assert row[-2] == "5.0 / 5.0", "what it costs stands beside it"
+
+
+@pytest.mark.parametrize(("memory", "words"), [(70, "met"), (71, "NOT met")])
+def test_starts_are_held_to_their_targets(memory: float, words: str) -> None:
+    rounds = {"shardd": [[1, 2, 3, memory, 5, 6], [1, 2, 3, memory, 5, 6]]}
+    rows = start.rows(rounds, chosen(STARTS, ["start-memory"]))
+    assert [(row[2], row[-1]) for row in rows] == [
+        (f"{memory} MiB [{memory}..{memory}]", f"<= 70 MiB: {words}"),
+        ("5 MiB [5..5]", ""),
+    ]
+    assert {row[0] for row in start.rows(rounds, STARTS)} == set(STARTS)
+    assert {row[-1] for row in start.rows(rounds, STARTS, shards=1)} == {""}, "the targets are for two shards"
+
+
 def test_lines_of_the_issue_are_there() -> None:
     names = [line.name for line in LINES]
     for mode in ("send", "poll"):
@@ -100,8 +131,26 @@ def test_lines_of_the_issue_are_there() -> None:
     keyed = [line.name for line in select(["*-d32-keyed"])]
     assert keyed == ["send-1x100-c1-d32", "send-1x100-c1-d32-keyed"], "with what it is held against"
     assert "send-1x100-c1-d32-spread" in names
+    on_the_ring = {line.name for line in LINES if line.ring_ratio_min is not None}
+    small = {f"{mode}-{batch}x100-c{peers}" for mode in ("send", "poll") for batch in (1, 10) for peers in (8, 32)}
+    assert on_the_ring == small
+    assert select(["start-*"]) == [] and chosen(NAMES, ["start-*"]) == [*STARTS]
     with pytest.raises(ValueError, match="no line is called 'x'"):
         select(["x"])
+
+
+def test_a_line_needs_twice_the_memory_that_it_has_written_and_all_of_it_at_first() -> None:
+    needs, line, other = Needs(1 << 30), *(Line("send", 10, 100, peers, Placement.HASH, 1.0) for peers in (8, 32))
+    assert needs.touch_bytes(line) == 1 << 30
+    needs.answered(line, 100_000)
+    needs.answered(line, 50_000)
+    assert needs.touch_bytes(line) == 2 * 100_000 * line.request_bytes
+    needs.answered(line, 10)
+    assert needs.touch_bytes(other) == 1 << 30
+    needs.answered(other, 10)
+    assert needs.touch_bytes(other) == TOUCH_MIN
+    needs.answered(other, 10**9)
+    assert needs.touch_bytes(other) == 1 << 30
 
 
 def test_owner_is_the_hash_of_the_namespace() -> None:

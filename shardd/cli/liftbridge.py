@@ -25,7 +25,7 @@ from shardd.metadata.errors import LogError
 from shardd.metadata.offline import OfflineError, OfflineMetadata
 from shardd.metadata.state import Permissions
 from shardd.protocol.permissions import StreamPermissions
-from shardd.security.passwords import hash_password
+from shardd.runtime.password_hash import hash_password
 from shardd.server.data_directory import write_atomically
 from shardd.server.errors import StartupError
 

@@ -13,7 +13,7 @@ from shardd.log.directory_info import read_being_imported
 from shardd.log.file_modes import made_like
 from shardd.metadata.commands import CreateUser
 from shardd.metadata.offline import OfflineMetadata
-from shardd.security.passwords import hash_password
+from shardd.runtime.password_hash import hash_password
 from shardd.security.root import ROOT_PERMISSIONS
 from shardd.server.data_directory import lock_directory, prepare_directory
 

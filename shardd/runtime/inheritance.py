@@ -26,6 +26,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     supervisor chose, "io_uring" or "epoll".
     `trust`: how this worker and the others prove who they are (trust.py).
     `root_name`, `root_password`: the first user, which shard 0 creates when there is none; for the others no password.
+    `root_password_hash`: of that password, which is then not told.
     `respawns`: how many workers of this shard there were before.
     `tls_fd`: what it shows to clients (tls_material.py); -1: no TLS.
     `doors`: the same proofs for the doors and the socket where they connect to; None when there is no door.
@@ -65,6 +66,7 @@ class WorkerInheritance(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     http_address: str = ""
     quic_address: str = ""
     access_keys: list[bytes] = []
+    root_password_hash: str = ""
 
     @property
     def cpu(self) -> int:

@@ -27,16 +27,19 @@ ROOT_PERMISSIONS = Permissions(
 _log = logging.getLogger(__name__)
 
 
-async def ensure_root(writer: MetadataWriter, passwords: Passwords, name: str, password: str) -> bool:
+async def ensure_root(
+    writer: MetadataWriter, passwords: Passwords, name: str, password: str, password_hash: str = ""
+) -> bool:
     """Creates the root user when there is no user at all; True when it was created. One that has switched itself off
-    (the released server lets it) is switched on again: a start is the way back in.
+    (the released server lets it) is switched on again: a start is the way back in. `password_hash`: without it that of
+    `password` is computed.
 
     Raises ShardError when the log does not take it.
     """
     if writer.state.users:
         await _activate_root(writer)
         return False
-    command = CreateUser(name, await passwords.hash(password), True, ROOT_PERMISSIONS)
+    command = CreateUser(name, password_hash or await passwords.hash(password), True, ROOT_PERMISSIONS)
     result = await writer.bootstrap(Ref(ROOT_USER_ID, 0), command)
     if result.status != Status.OK:
         raise ShardError(Status(result.status), "the root user cannot be created")

@@ -18,6 +18,7 @@ from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_dir
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorSpecification
 from shardd.server.errors import StartupError
+from shardd.server.first_user import FirstUser
 from shardd.server.listeners import open_listeners, server_answers
 from shardd.server.own_stall import told_when_stuck
 from shardd.server.shared_resources import (
@@ -60,13 +61,14 @@ def run_supervisor(
 ) -> int:
     """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
     server cannot start."""
+    first_user = FirstUser(root, beside=fresh or not root_exists(settings.system.data_directory))
     with told_when_stuck():
-        return _run(settings, root, fresh, version, read_settings, doors, template)
+        return _run(settings, first_user, fresh, version, read_settings, doors, template)
 
 
 def _run(
     settings: Settings,
-    root: RootUser,
+    first_user: FirstUser,
     fresh: bool,
     version: str,
     read_settings: Callable[[], Settings],
@@ -117,7 +119,7 @@ def _run(
             settings,
             cpus,
             resources,
-            root,
+            first_user,
             version,
             engine,
             first_start=first_start,

@@ -18,12 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from shardd.config.keys import settings_toml
-from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.control_messages import PeerUp, Ready, SupervisorMessage, newest_lines
 from shardd.runtime.disk import NO_ROOM
-from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.addresses import actual_addresses, other_ways_in
 from shardd.server.child_process import ProcessState
@@ -31,6 +29,7 @@ from shardd.server.data_directory import remove_runtime_config, write_runtime_co
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, describe_status
 from shardd.server.drain import Drain
+from shardd.server.first_user import FirstUser
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
@@ -39,6 +38,7 @@ from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
 from shardd.server.tls_files import TlsKeeper
+from shardd.server.worker_inheritances import WorkerInheritances
 from shardd.server.worker_process import WorkerProcess
 from shardd.server.worker_template import WorkerTemplate
 
@@ -62,7 +62,7 @@ class Supervisor:
         settings: Settings,
         cpus: list[int],
         resources: SharedResources,
-        root: RootUser,
+        first_user: FirstUser,
         version: str,
         engine: IoEngine,
         *,
@@ -78,11 +78,10 @@ class Supervisor:
     ) -> None:
         self._settings, self._read_settings = settings, read_settings
         self._cpus = cpus
-        self._memory_nodes = memory_nodes
         self._resources = resources
-        self._root = root
+        self._root = first_user.user
         self._version = version
-        self._show_password = first_start and root.generated
+        self._show_password = first_start and self._root.generated
         # memory of the template may be on any node, and that of a worker is bound to its own
         self._template = None if memory_nodes else template
         self._workers = [WorkerProcess(shard, self._template) for shard in range(len(cpus))]
@@ -92,8 +91,9 @@ class Supervisor:
             door_listeners, tls_of_doors.fd,
         )  # fmt: skip
         self._door_addresses = door_listeners.actual
-        self._access_keys = access_keys
-        self._started_at_us = time.time_ns() // 1000
+        self._inheritances = WorkerInheritances(
+            cpus, resources, first_user, version, engine.name, memory_nodes, tls, door_listeners.actual, access_keys
+        )
         self._engine = engine
         self._tls = tls
         self._tls_of_doors = tls_of_doors
@@ -148,7 +148,7 @@ class Supervisor:
 
     def _spawn(self, worker: WorkerProcess) -> None:
         try:
-            worker.spawn(self._inheritance(worker.shard))
+            worker.spawn(self._inheritances.of(worker.shard, self._settings))
         except OSError as error:  # no process, memory or descriptor: as if it had died at once
             _log.error("cannot start a worker for shard %d: %s", worker.shard, error)
             worker.restart_at = time.monotonic() + 1.0
@@ -164,43 +164,6 @@ class Supervisor:
                 worker.send(SupervisorMessage(peer_down=peer.shard))
         self._drain.tell(worker)
         _log.debug("started process %d for shard %d", worker.pid, worker.shard)
-
-    def _inheritance(self, shard: int) -> WorkerInheritance:
-        shared = self._resources
-        listener = shared.listeners[shard]
-        return WorkerInheritance(
-            shard=shard,
-            shards=len(self._cpus),
-            cpus=self._cpus,
-            settings=self._settings,
-            address=shared.address,
-            control_fd=-1,
-            listener_fd=-1 if listener is None else listener.fileno(),
-            directory_lock_fd=shared.directory_lock_fd,
-            shared_fd=shared.shared_fd,
-            pool_fds=shared.pool_fds,
-            pool_bytes=shared.pool_bytes,
-            io_engine=self._engine.name,
-            doorbell_fds=shared.doorbell_fds,
-            handover_receive_fd=shared.handover_receive[shard].fileno(),
-            handover_send_fds=[end.fileno() for end in shared.handover_send],
-            trust=shared.introductions.inheritance(shard),
-            doors=shared.introductions.inheritance_for_doors(shard),
-            root_name=self._root.name,
-            root_password=self._root.password if shard == CONTROL_SHARD else "",
-            started_at_us=self._started_at_us,
-            supervisor_pid=os.getpid(),
-            version=self._version,
-            respawns=0,
-            memory_nodes=self._memory_nodes,
-            tls_fd=self._tls.fd,
-            unix_listener_fd=-1 if shared.unix_listener is None else shared.unix_listener.listener.fileno(),
-            websocket_listener_fd=-1 if shared.websocket is None else shared.websocket.fileno(shard),
-            websocket_address="" if shared.websocket is None else shared.websocket.address,
-            http_address=self._door_addresses.get("http.address", ""),
-            quic_address=self._door_addresses.get("quic.address", ""),
-            access_keys=self._access_keys,
-        )
 
     def _on_control(self, worker: WorkerProcess) -> None:
         for message in worker.receive():

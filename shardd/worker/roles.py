@@ -128,7 +128,7 @@ class ControlRole(Role):
         jobs: JobScheduler,
         hear: Callable[[], None],
     ) -> None:
-        self._root = inheritance.root_name, inheritance.root_password
+        self._root = inheritance.root_name, inheritance.root_password, inheritance.root_password_hash
         self._settings = settings = inheritance.settings
         self._engine = engine
         self._bus = bus

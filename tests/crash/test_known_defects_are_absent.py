@@ -10,7 +10,7 @@ import pytest
 
 from shardd.metadata.commands import CreateStream, CreateUser
 from shardd.metadata.log_file import FILE_HEADER, FILE_NAME, MAGIC, VERSION
-from shardd.security.passwords import hash_password
+from shardd.runtime.password_hash import hash_password
 from shardd.security.root import ROOT_PERMISSIONS
 from tests.support import wire
 from tests.support.metadata_chain import chain

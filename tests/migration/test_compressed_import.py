@@ -18,7 +18,7 @@ from shardd.log.segment_layout import COMPRESSED
 from shardd.log.segment_reader import layout_of, opened_log, segment_starts
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.topic_settings import SetTopicSettings
-from shardd.security.passwords import hash_password
+from shardd.runtime.password_hash import hash_password
 from tests.migration import iggy_state as iggy
 from tests.support import data_fixture, wire
 from tests.support.data_fixture import FixtureCheck

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.security.passwords import hash_password
+from shardd.runtime.password_hash import hash_password
 from tests.migration import iggy_state as iggy
 from tests.support import clients, data_fixture, wire
 from tests.support.data_fixture import FixtureCheck

@@ -1,11 +1,19 @@
-"""The first start of a server: whoever connects as soon as it can is served as by any later one."""
+"""The first start of a server: whoever connects as soon as it can is served as by any later one, and the password of
+the first user is known where it was given and nowhere else."""
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from shardd.config.root_user import RootUser
+from shardd.runtime.password_hash import verify_password
+from shardd.server.first_user import FirstUser
 from tests.support import wire
+from tests.support.memory import memory_holds
 from tests.support.ports import free_port
 from tests.support.server import Server
 
@@ -51,3 +59,35 @@ def test_the_right_root_password_is_never_refused_at_a_first_start(tmp_path: Pat
                 time.sleep(0.01)
         finally:
             server.stop()
+
+
+def test_workers_are_told_the_hash_of_the_first_password_alone(tmp_path: Path) -> None:
+    secret = "a password that nobody else has 4402"
+    env = {
+        "SHARDD_ROOT_USERNAME": "admin",
+        "SHARDD_ROOT_PASSWORD": secret,
+        "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
+    }
+    with Server(tmp_path / "data", env=env, arguments=()) as server:
+        assert memory_holds(server.pid, secret.encode())  # the search finds what is there
+        assert not [pid for pid in server.worker_pids() if memory_holds(pid, secret.encode())]
+        with wire.Wire(server.address) as connection:
+            login = wire.frame(wire.LOGIN_USER, wire.str8("admin") + wire.str8(secret) + bytes(8))
+            connection.send_bytes(login)
+            assert connection.reply()[0] == 0
+
+
+def test_a_later_start_computes_nothing_and_leaves_it_to_whoever_needs_it() -> None:
+    user = RootUser("iggy", "a password", False, "test")
+    assert FirstUser(user, beside=False).password_hash() == ""
+    first = FirstUser(user, beside=True)
+    assert verify_password(first.password_hash(), "a password")
+    assert first.password_hash() == first.password_hash()
+
+
+def test_without_a_thread_for_it_the_server_starts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert FirstUser(RootUser("iggy", "a password", False, "test"), beside=True).password_hash() == ""

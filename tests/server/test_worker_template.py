@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import time
@@ -16,6 +15,7 @@ import pytest
 from shardd.cli import template as child
 from shardd.server.worker_template import WorkerTemplate
 from tests.support import wire
+from tests.support.memory import memory_holds
 from tests.support.server import Server
 
 TITLE = "shardd: template"
@@ -32,22 +32,6 @@ def template_of(server: Server, but: int = 0, within_s: float = 30.0) -> psutil.
                 return each
         time.sleep(0.02)
     raise AssertionError("there is no template")
-
-
-def memory_holds(pid: int, secret: bytes) -> bool:
-    """Whether the bytes stand anywhere in the private memory of a process."""
-    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
-        for begin, end, rights in re.findall(
-            r"^([0-9a-f]+)-([0-9a-f]+) (rw)", Path(f"/proc/{pid}/maps").read_text(), re.M
-        ):
-            assert rights == "rw"
-            try:
-                memory.seek(int(begin, 16))
-                if secret in memory.read(int(end, 16) - int(begin, 16)):
-                    return True
-            except OSError:  # the kernel's own pages
-                continue
-    return False
 
 
 def kill_and_wait(server: Server, shard: int) -> None:

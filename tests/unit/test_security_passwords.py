@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from shardd.runtime.helper_threads import HelperThreads
+from shardd.runtime.password_hash import hash_password, verify_password
 from shardd.security import Passwords
-from shardd.security.passwords import hash_password, verify_password
 
 
 def test_the_parameters_stand_in_the_hash() -> None:

@@ -14,8 +14,9 @@ from typing import Final
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience, Message
-from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection, NatsLimits
+from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection
 from shardd.doors.liftbridge.nats_figures import tell_figures
+from shardd.doors.liftbridge.nats_house import NatsLimits
 from shardd.doors.liftbridge.nats_pool import Pool
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
@@ -153,7 +154,7 @@ class NatsServer:
         while self._busy:
             connection = self._busy.popleft()
             self._busy_set.discard(connection)
-            if connection.take_turn() and connection not in self._busy_set:
+            if connection.take_turn(end_s) and connection not in self._busy_set:
                 self._busy.append(connection)
                 self._busy_set.add(connection)
             if self._loop.time() >= end_s:

@@ -11,6 +11,7 @@ from shardd.config.schema import Server, Settings
 
 DOOR_NAME: Final = "liftbridge"
 COMMAND: Final = ("-m", "shardd.doors.liftbridge.main")
+ADDRESS_SHARE: Final = 2  # of the connections of gRPC, one address has at most this part
 CLIENT_SHARE: Final = 2  # doors have at most 1/2 of the connections (shardd/transport/door/clients.py)
 
 
@@ -23,6 +24,11 @@ class LiftbridgeOptions(msgspec.Struct, frozen=True):
     @property
     def connections_max(self) -> int:
         return max(1, self.server.connections_max // CLIENT_SHARE)
+
+    @property
+    def grpc_connections_per_address_max(self) -> int:
+        share = max(1, self.connections_max // ADDRESS_SHARE)
+        return min(share, self.server.connections_per_address_max or share)
 
 
 def encode_options(settings: Settings) -> bytes:

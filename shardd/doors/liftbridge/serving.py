@@ -15,6 +15,7 @@ from shardd.doors.liftbridge.activity import Activity
 from shardd.doors.liftbridge.arrivals import Arrivals
 from shardd.doors.liftbridge.calls import Gate
 from shardd.doors.liftbridge.clients import Clients
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
@@ -72,6 +73,8 @@ class Parts:
         self.activity = Activity(door) if settings.activity else None
         self.pauses = IdlePauses(door, self.registry, self.arrivals, self.followers, settings.streams)
         self.health = Health(self.gate)
+        port = int(door.addresses[ADDRESS].rpartition(":")[2])
+        self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
         self._forget_at_s = 0.0
         self.registry.listeners.append(self._streams_changed)
 
@@ -140,6 +143,7 @@ class Parts:
             self.followers.watch(),
             self.clocks.run(),
             self.pauses.run(),
+            self.connections.run(),
         ]
         if self.activity is not None:
             work.append(self.activity.run())

@@ -1,0 +1,96 @@
+"""An address has its share of the connections of gRPC: what comes beyond is shut down, what is there stays, and no
+other socket of the process is touched."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
+from tests.support.on_loop import on_loop
+
+SHARE = 5
+
+
+class Accepting:
+    """The library's side: it accepts, and reads what comes."""
+
+    def __init__(self) -> None:
+        self.held = ExitStack()
+        self.listener = self.held.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port: int = self.listener.getsockname()[1]
+
+    def connect(self, source: str = "127.0.0.1") -> tuple[socket.socket, socket.socket]:
+        """Both ends."""
+        client = socket.create_connection(("127.0.0.1", self.port), source_address=(source, 0), timeout=10)
+        self.held.enter_context(client)
+        accepted = self.held.enter_context(self.listener.accept()[0])
+        accepted.settimeout(10)
+        return client, accepted
+
+
+@pytest.fixture
+def accepting() -> Iterator[Accepting]:
+    made = Accepting()
+    with made.held:
+        yield made
+
+
+def is_open(ends: tuple[socket.socket, socket.socket]) -> bool:
+    client, accepted = ends
+    try:
+        client.sendall(b"x")
+        return accepted.recv(1) == b"x"
+    except OSError:
+        return False
+
+
+@on_loop
+async def test_what_comes_beyond_a_share_is_shut_down(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 100, SHARE)
+    first = [accepting.connect() for _ in range(SHARE - 1)]
+    assert await shares.look() == SHARE - 1
+    more = [accepting.connect() for _ in range(10)]
+    other = accepting.connect("127.0.0.2")
+    for _ in range(2):
+        assert await shares.look() == SHARE + 1
+    assert all(map(is_open, first)) and is_open(other), "those that were there, and those of others"
+    assert sum(map(is_open, more)) == 1 and shares.closed == 9
+    assert more[-1][0].recv(1) == b"", "its client hears of the end"
+    for ends in first:
+        for end in ends:
+            end.close()
+    assert await shares.look() == 2
+    for client, accepted in more:
+        client.close()
+        accepted.close()
+    assert await shares.look() == 1
+    again = accepting.connect()
+    assert await shares.look() == 2 and is_open(again)
+
+
+@on_loop
+async def test_other_sockets_of_the_process_are_not_counted(accepting: Accepting) -> None:
+    elsewhere = Accepting()
+    with elsewhere.held:
+        others = [elsewhere.connect() for _ in range(2 * SHARE)]
+        shares = ConnectionShares(accepting.port, 100, SHARE)
+        assert await shares.look() == 0 and all(map(is_open, others))
+        for left, right in [socket.socketpair() for _ in range(SHARE + 1)]:
+            with left, right:
+                assert await shares.look() == 0
+        assert shares.closed == 0
+
+
+@on_loop
+async def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(accepting: Accepting) -> None:
+    """The library closes descriptors, and the system gives their numbers to others, while they are looked at."""
+    shares = ConnectionShares(accepting.port, 100, 0)
+    ends = accepting.connect()
+    assert shares._judge(ends[1].fileno(), "socket:[1]", Counter()) is None
+    assert is_open(ends) and shares.closed == 0
+    assert shares._judge(1_000_000, "socket:[1]", Counter()) is None

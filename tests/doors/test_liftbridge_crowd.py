@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -134,3 +135,37 @@ def test_answers_of_a_session_that_are_not_taken(server: LiftbridgeServer) -> No
         stop.set()
         call.cancel()
         assert client.publish("flooded", b"served").offset >= newest
+
+
+def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
+    """It opens as many as it can, again and again, and keeps them; another one is let in beside it."""
+    settings = {**SETTINGS, "SHARDD_SERVER_CONNECTIONS_MAX": "400"}  # 200 of the door, 100 of an address
+    stop = threading.Event()
+    with LiftbridgeServer(tmp_path / "data", settings) as server, ExitStack() as held:
+
+        def open_more() -> None:
+            while not stop.is_set():
+                for _ in range(50):
+                    with suppress(OSError):
+                        made = held.enter_context(connect(server))
+                        made.sendall(PREFACE)
+                time.sleep(0.1)
+
+        thread = threading.Thread(target=open_more, daemon=True)
+        thread.start()
+        try:
+            deadline = time.monotonic() + WAIT_S
+            while "connections of 127.0.0.1 are closed" not in server.log():
+                assert time.monotonic() < deadline, "the address has all it wants"
+                time.sleep(0.05)
+            host, _, port = server.liftbridge_address.rpartition(":")
+            served = 0
+            for _ in range(20):
+                with socket.create_connection((host, int(port)), WAIT_S, source_address=("127.0.0.2", 0)) as other:
+                    other.sendall(PREFACE)
+                    with suppress(ConnectionError):
+                        served += other.recv(9)[3:4] == b"\x04"  # the server's settings
+            assert served >= 15
+        finally:
+            stop.set()
+            thread.join(WAIT_S)

@@ -142,7 +142,7 @@ def test_it_is_tried_until_the_metadata_take_it(workers: Workers, monkeypatch: p
         monkeypatch.setattr(metadata, "submit", failing)
     send(workers.connect(), "patient", 0)
     wait(workers, "patient", [])
-    assert tries == 4 and not is_on(topic_of(workers, "patient").liftbridge.paused, 0)  # type: ignore[union-attr]
+    assert tries == 4 and not is_on(topic_of(workers, "patient").liftbridge.paused, 0)
 
 
 def test_ends_are_told(workers: Workers) -> None:

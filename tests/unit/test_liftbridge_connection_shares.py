@@ -3,6 +3,7 @@ other socket of the process is touched."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from shardd.doors.liftbridge.connection_shares import ConnectionShares
-from tests.support.on_loop import on_loop
+from shardd.doors.liftbridge import connection_shares
+from shardd.doors.liftbridge.connection_shares import ConnectionShares, host_of
+from tests.support.on_loop import on_loop, until
 
 SHARE = 5
 
@@ -91,6 +93,52 @@ async def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(acceptin
     """The library closes descriptors, and the system gives their numbers to others, while they are looked at."""
     shares = ConnectionShares(accepting.port, 100, 0)
     ends = accepting.connect()
-    assert shares._judge(ends[1].fileno(), "socket:[1]", Counter()) is None
+    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter()) is None
     assert is_open(ends) and shares.closed == 0
-    assert shares._judge(1_000_000, "socket:[1]", Counter()) is None
+    assert shares._judge(1_000_000, "socket:[1]", None, Counter()) is None
+
+
+@on_loop
+async def test_who_sends_much_and_calls_nothing_is_shut_out_for_a_while(
+    accepting: Accepting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_shares, "BEFORE_CALL_BYTES_MAX", 1_000)
+    shares = ConnectionShares(accepting.port, 100, 50)
+    quiet, calls, loud = accepting.connect(), accepting.connect(), accepting.connect()
+    other = accepting.connect("127.0.0.2")
+    host, port = calls[0].getsockname()
+    shares.called(f"{host}:{port}")
+    assert await shares.look() == 4
+    for ends in (calls, loud, other):
+        ends[0].sendall(b"x" * (2_000 if ends is not other else 900))
+    deadline = asyncio.get_running_loop().time() + 10
+    while not shares.closed:
+        assert asyncio.get_running_loop().time() < deadline
+        await shares.look()
+    while await shares.look() != 1:  # all of the address
+        assert asyncio.get_running_loop().time() < deadline
+    assert not any(map(is_open, (quiet, calls, loud))) and is_open(other)
+    again = accepting.connect()
+    await shares.look()
+    assert not is_open(again)
+    shares._shut_out.clear()  # the time is over
+    again = accepting.connect()
+    assert await shares.look() == 2 and is_open(again)
+
+
+@on_loop
+async def test_an_address_is_shut_out_at_once_by_whoever_knows(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    ends, other = accepting.connect(), accepting.connect("127.0.0.2")
+    working = asyncio.create_task(shares.run())
+    host, port = ends[0].getsockname()
+    shares.called(f"{host}:{port}")
+    await asyncio.sleep(0.01)
+    shares.shut_out(f"{host}:{port}")
+    await until(lambda: shares.closed == 1)
+    assert not is_open(ends) and is_open(other)
+    working.cancel()
+
+
+def test_addresses_as_they_are_told() -> None:
+    assert [host_of(each) for each in ("1.2.3.4:5", "[::1]:5", "[::ffff:1.2.3.4]:5")] == ["1.2.3.4", "::1", "1.2.3.4"]

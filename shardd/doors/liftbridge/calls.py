@@ -14,6 +14,7 @@ from grpc import StatusCode
 from shardd.doors.budget import Budget
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.clients import Clients, Credential, credential_of
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
@@ -55,8 +56,9 @@ class Crowd:
 class Gate:
     """Who may come in. Loop thread only."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, connections: ConnectionShares) -> None:
         self.clients = clients
+        self.connections = connections
         self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX)
         self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX)
         self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX)
@@ -70,6 +72,7 @@ class Call:
         self.method = method
         self.context = context
         self.address = address_of(context.peer())
+        gate.connections.called(self.address)
         self.host = self.address.rpartition(":")[0]
         self._gate = gate
         self._credential = Credential()

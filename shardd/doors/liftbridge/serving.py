@@ -19,7 +19,7 @@ from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
-from shardd.doors.liftbridge.endpoint import Service, generic_handler, server_options
+from shardd.doors.liftbridge.endpoint import Excess, Service, generic_handler, server_options
 from shardd.doors.liftbridge.followers import Followers
 from shardd.doors.liftbridge.group_clocks import GroupClocks
 from shardd.doors.liftbridge.group_rpcs import GroupRpcs
@@ -58,7 +58,9 @@ class Parts:
         self.door = door
         self.options = options
         self.clients = Clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
-        self.gate = Gate(self.clients)
+        port = int(door.addresses[ADDRESS].rpartition(":")[2])
+        self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
+        self.gate = Gate(self.clients, self.connections)
         self.registry = Registry(door)
         self.partitions = Partitions()
         self.followers = Followers(self.partitions)
@@ -73,8 +75,6 @@ class Parts:
         self.activity = Activity(door) if settings.activity else None
         self.pauses = IdlePauses(door, self.registry, self.arrivals, self.followers, settings.streams)
         self.health = Health(self.gate)
-        port = int(door.addresses[ADDRESS].rpartition(":")[2])
-        self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
         self._forget_at_s = 0.0
         self.registry.listeners.append(self._streams_changed)
 
@@ -124,6 +124,7 @@ class Parts:
             },
         )
         return [
+            Excess(self.gate),
             generic_handler(api.SERVICE, service.handlers),
             generic_handler(HEALTH, self.health.handlers()),
             generic_handler(REFLECTION, reflection_handlers(self.gate)),

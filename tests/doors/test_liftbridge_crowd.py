@@ -88,6 +88,39 @@ def test_calls_that_never_send_their_request(server: LiftbridgeServer) -> None:
     assert door.is_running()
 
 
+def frame(kind: int, flags: int, body: bytes) -> bytes:
+    """Of stream 1."""
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", 1) + body
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["never whole", "whole"])
+def test_headers_without_end(tmp_path: Path, ends: bool) -> None:
+    """Of a client that has acknowledged no settings: the library takes 16 MiB of them, as 400,000 objects, each time.
+    It is shut out, and another address is served."""
+    entries = b"\x00\x04abcd\x04efgh" * 1_000
+    with LiftbridgeServer(tmp_path / "data", SETTINGS) as server, ExitStack() as held:
+        door = server.door()
+        for _ in range(3):
+            with suppress(OSError):
+                attacker = held.enter_context(connect(server))
+                attacker.settimeout(5)
+                attacker.sendall(
+                    PREFACE + headers_frame(1).replace(b"\x01\x04\x00\x00\x00\x01", b"\x01\x00\x00\x00\x00\x01", 1)
+                )
+                for number in range(2_000):
+                    attacker.sendall(frame(9, 4 if ends and number == 300 else 0, entries))
+        deadline = time.monotonic() + WAIT_S
+        while "it has sent too much" not in server.log():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        host, _, port = server.liftbridge_address.rpartition(":")
+        with socket.create_connection((host, int(port)), WAIT_S, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(PREFACE)
+            assert other.recv(9)[3:4] == b"\x04"
+        assert door.is_running() and door.memory_info().rss < RESIDENT_BYTES_MAX
+        assert "gives no sign of life" not in server.log()
+
+
 def test_a_flood_of_subscriptions_has_a_share(server: LiftbridgeServer) -> None:
     with server.client(ROOT) as client, ExitStack() as held:
         client.create("followed")

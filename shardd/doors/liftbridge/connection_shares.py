@@ -23,27 +23,31 @@ from typing import Final
 LOOK_S: Final = 0.25
 LOOK_OFTEN_S: Final = 0.05  # when half of all are there, or somebody is shut out
 LOOK_SHARE: Final = 20  # so many times as long as a look takes is between two of them
-BEFORE_CALL_BYTES_MAX: Final = 2 << 20  # of a connection of which no call is known
+BEFORE_CALL_BYTES_MAX: Final = 2 << 20  # of a connection of which no call is known, for
+YOUNG_S: Final = 10.0  # then the library has closed it, or holds it to its settings
 SHUT_OUT_S: Final = 10.0
 SHUT_OUT_MAX: Final = 1_024  # addresses
 LINE_EVERY_S: Final = 10.0
 _STEP: Final = 128  # descriptors between two turns of the loop
 _DESCRIPTORS: Final = "/proc/self/fd"
 _SOCKET: Final = "socket:"
+_MAPPED: Final = "::ffff:"  # before an address of IPv4 at a socket of IPv6
 _TCP_INFO_BYTES: Final = 136
 _BYTES_RECEIVED_AT: Final = 128  # in struct tcp_info
 _log = logging.getLogger(__name__)
 
 
 class _Peer:
-    """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port"."""
+    """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or is
+    older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
 
-    __slots__ = ("address", "has_called", "host")
+    __slots__ = ("address", "host", "is_settled", "since_s")
 
-    def __init__(self, host: str = "", address: str = "") -> None:
+    def __init__(self, host: str = "", address: str = "", since_s: float = 0.0) -> None:
         self.host = host
         self.address = address
-        self.has_called = not host
+        self.since_s = since_s
+        self.is_settled = not host
 
 
 _OTHER: Final = _Peer()
@@ -101,8 +105,8 @@ class ConnectionShares:
             peer = self._known.get(socket_name)
             if peer is not None:
                 found[socket_name] = peer
-                peer.has_called = peer.has_called or peer.address in called
-            if socket_name and (peer is None or not peer.has_called or peer.host in self._shut_out):
+                peer.is_settled = peer.is_settled or peer.address in called or now_s - peer.since_s > YOUNG_S
+            if socket_name and (peer is None or not peer.is_settled or peer.host in self._shut_out):
                 asked.append((socket_name, int(name)))
         of = Counter(peer.host for peer in found.values())
         for number, (socket_name, descriptor) in enumerate(asked):
@@ -112,7 +116,7 @@ class ConnectionShares:
             if peer is None:
                 found.pop(socket_name, None)
             elif socket_name not in found:
-                peer.has_called = peer.has_called or peer.address in called
+                peer.is_settled = peer.is_settled or peer.address in called
                 found[socket_name] = peer
                 of[peer.host] += 1
             else:
@@ -136,7 +140,7 @@ class ConnectionShares:
                 return peer
             if peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
-                if not too_many and (peer.has_called or _received(connection) <= BEFORE_CALL_BYTES_MAX):
+                if not too_many and (peer.is_settled or _received(connection) <= BEFORE_CALL_BYTES_MAX):
                     return peer
                 if too_many:
                     self._tell(peer.host, f"it has {self._of_address_max}, as many as one address may")
@@ -156,7 +160,9 @@ class ConnectionShares:
             host, port, *_ = connection.getpeername()
         except OSError:
             return _OTHER  # it listens, or has ended
-        return _Peer(host.removeprefix("::ffff:"), f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        host = host.removeprefix(_MAPPED)  # the library listens for both families, and tells addresses without it
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _Peer(host, address, asyncio.get_running_loop().time())
 
     def _tell(self, host: str, why: str) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -167,7 +173,7 @@ class ConnectionShares:
 
 def host_of(address: str) -> str:
     """Of "ip:port"."""
-    return address.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    return address.rpartition(":")[0].strip("[]").removeprefix(_MAPPED)
 
 
 def _received(connection: socket.socket) -> int:

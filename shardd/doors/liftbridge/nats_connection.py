@@ -242,6 +242,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         if self._has_client:
             raise NatsError("Unknown Protocol Operation")
         self._has_client = True
+        self.house.knows(self)  # it waits in the line of logins, if it has to
         self._wait_for(self._log_in(said))
 
     async def _log_in(self, said: Connect) -> None:

@@ -150,3 +150,20 @@ async def test_an_address_is_shut_out_at_once_by_whoever_knows(accepting: Accept
 
 def test_addresses_as_they_are_told() -> None:
     assert [host_of(each) for each in ("1.2.3.4:5", "[::1]:5", "[::ffff:1.2.3.4]:5")] == ["1.2.3.4", "::1", "1.2.3.4"]
+
+
+@on_loop
+async def test_thousands_of_calls_that_are_refused_shut_out_too(
+    accepting: Accepting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_shares, "REFUSED_MAX", 10)
+    shares = ConnectionShares(accepting.port, 100, 50)
+    ends, other = accepting.connect(), accepting.connect("127.0.0.2")
+    host, port = ends[0].getsockname()
+    for _ in range(2):  # nine between two looks are no flood
+        for _ in range(9):
+            shares.refused(f"{host}:{port}")
+        assert await shares.look() == 2
+    for _ in range(10):
+        shares.refused(f"{host}:{port}")
+    assert await shares.look() == 1 and not is_open(ends) and is_open(other)

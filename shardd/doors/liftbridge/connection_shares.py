@@ -25,6 +25,7 @@ LOOK_OFTEN_S: Final = 0.05  # when half of all are there, or somebody is shut ou
 LOOK_SHARE: Final = 20  # so many times as long as a look takes is between two of them
 BEFORE_CALL_BYTES_MAX: Final = 2 << 20  # of a connection of which no call is known, for
 YOUNG_S: Final = 10.0  # then the library has closed it, or holds it to its settings
+REFUSED_MAX: Final = 4_096  # calls of an address between two looks that were too many
 SHUT_OUT_S: Final = 10.0
 SHUT_OUT_MAX: Final = 1_024  # addresses
 LINE_EVERY_S: Final = 10.0
@@ -38,8 +39,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Peer:
-    """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or is
-    older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
+    """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or
+    is older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
 
     __slots__ = ("address", "host", "is_settled", "since_s")
 
@@ -63,6 +64,7 @@ class ConnectionShares:
         self._of_address_max = of_address_max
         self._known: dict[str, _Peer] = {}  # by the name of a socket, which it has alone
         self._called: set[str] = set()  # addresses since the last look
+        self._refused: Counter[str] = Counter()  # and calls that were refused, by host
         self._shut_out: dict[str, float] = {}  # until when
         self._wake = asyncio.Event()
         self._line_at_s = 0.0
@@ -71,12 +73,20 @@ class ConnectionShares:
         """A client ("ip:port") has made a call."""
         self._called.add(address)
 
+    def refused(self, address: str) -> None:
+        """A call of somebody who has too many already. Thousands of them, and nobody else gets a turn: the library has
+        one line for all."""
+        host = host_of(address)
+        self._refused[host] += 1
+        if self._refused[host] == REFUSED_MAX:
+            self.shut_out(address)
+
     def shut_out(self, address: str) -> None:
         """Whoever sends from there has sent what no client sends."""
         host = host_of(address)
         if host in self._shut_out or len(self._shut_out) < SHUT_OUT_MAX:
             self._shut_out[host] = asyncio.get_running_loop().time() + SHUT_OUT_S
-        self._tell(host, "it has sent too much before a call, or with one")
+        self._tell(host, "it has sent too much before a call or with one, or too many calls")
         self._wake.set()
 
     async def run(self) -> None:
@@ -96,6 +106,7 @@ class ConnectionShares:
         now_s = asyncio.get_running_loop().time()
         self._shut_out = {host: until_s for host, until_s in self._shut_out.items() if until_s > now_s}
         called, self._called = self._called, set()
+        self._refused.clear()
         found: dict[str, _Peer] = {}
         asked: list[tuple[str, int]] = []
         for number, name in enumerate(os.listdir(_DESCRIPTORS)):  # noqa: PTH208 - names, no paths

@@ -72,7 +72,7 @@ class Service:
         async def handle(_requests: object, context: Context) -> bytes:
             call = Call(self._gate, method, context)
             try:
-                self._gate.calls.enter(call.host)
+                self._gate.calls.enter(call)
                 try:
                     await call.authenticate()
                     return await serve(call, await call.read_one(kind))
@@ -91,7 +91,7 @@ class Service:
         async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
             call = Call(self._gate, method, context)
             try:
-                crowd.enter(call.host)
+                crowd.enter(call)
                 try:
                     await call.authenticate()
                     request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)

@@ -100,15 +100,12 @@ def test_headers_without_end(tmp_path: Path, ends: bool) -> None:
     entries = b"\x00\x04abcd\x04efgh" * 1_000
     with LiftbridgeServer(tmp_path / "data", SETTINGS) as server, ExitStack() as held:
         door = server.door()
-        for _ in range(3):
-            with suppress(OSError):
-                attacker = held.enter_context(connect(server))
-                attacker.settimeout(5)
-                attacker.sendall(
-                    PREFACE + headers_frame(1).replace(b"\x01\x04\x00\x00\x00\x01", b"\x01\x00\x00\x00\x00\x01", 1)
-                )
-                for number in range(2_000):
-                    attacker.sendall(frame(9, 4 if ends and number == 300 else 0, entries))
+        attacker = held.enter_context(connect(server))
+        head = headers_frame(1).replace(b"\x01\x04\x00\x00\x00\x01", b"\x01\x00\x00\x00\x00\x01", 1)  # goes on
+        with suppress(OSError):
+            attacker.sendall(PREFACE + head)
+            for number in range(250):  # 2.7 MB
+                attacker.sendall(frame(9, 4 if ends and number == 249 else 0, entries))
         deadline = time.monotonic() + WAIT_S
         while "connections of 127.0.0.1 are closed: it has sent too much" not in server.log():
             assert time.monotonic() < deadline

@@ -28,6 +28,7 @@ PyObject *shardd_call_set_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_window(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args);
+PyObject *shardd_call_set_paused(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
 PyObject *shardd_call_lease(PyObject *self, PyObject *args);
 PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
@@ -144,6 +145,7 @@ typedef enum shardd_result_type {
     SHARDD_ROOM,
     SHARDD_SYNCED,
     SHARDD_ROLLED,
+    SHARDD_RESUMED,
     SHARDD_CALL,
     SHARDD_CERTIFIED,
     SHARDD_RESULTS

@@ -178,6 +178,7 @@ static PyObject *event_object(engine *e, const event *v) {
         return SHARDD_RESULT(SHARDD_CERTIFIED, first,
                              PyUnicode_DecodeUTF8((const char *)v->data, (Py_ssize_t)v->data_length, "replace"));
     case EVENT_ROLLED: return SHARDD_RESULT(SHARDD_ROLLED, first, SHARDD_NUMBER(v->number));
+    case EVENT_RESUMED: return SHARDD_RESULT(SHARDD_RESUMED, first);
     }
     Py_UNREACHABLE();
 }

@@ -247,6 +247,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"partition_set_window", shardd_call_set_window, METH_VARARGS, "Which ids of messages are compared."},
     {"topic_set_send_limits", shardd_call_set_send_limits, METH_VARARGS, "What a topic takes of its producers."},
     {"partition_set_readonly", shardd_call_set_readonly, METH_VARARGS, "Whether its sends are refused."},
+    {"partition_set_paused", shardd_call_set_paused, METH_VARARGS, "Whether its next send is told of."},
     {"partition_lease", shardd_call_lease, METH_VARARGS, "Files from an offset on stay for a reader."},
     {"partition_clean", shardd_call_clean, METH_VARARGS, "One step of the retention."},
     {"partition_oldest_segment", shardd_call_oldest_segment, METH_O, "What a limit by size would take."},

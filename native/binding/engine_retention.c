@@ -113,6 +113,17 @@ PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+PyObject *shardd_call_set_paused(PyObject *self, PyObject *args) {
+    unsigned long long ns;
+    int paused;
+    if (!PyArg_ParseTuple(args, "Kp", &ns, &paused)) return NULL;
+    owned *o = find_partition(self, ns);
+    if (o == NULL) return NULL;
+    o->paused = paused != 0;
+    once_changed(o);
+    Py_RETURN_NONE;
+}
+
 PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     unsigned long long ns;
     const char *trash;

@@ -70,6 +70,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_ROOM] = RESULT(RoomEvent, "Room on the disk.", FIELD(refused), FIELD(free_bytes), FIELD(free_inodes)),
     [SHARDD_SYNCED] = RESULT(SyncedEvent, "The end of a sync.", FIELD(token), FIELD(status)),
     [SHARDD_ROLLED] = RESULT(RolledEvent, "A segment is sealed.", FIELD(namespace), FIELD(start_offset)),
+    [SHARDD_RESUMED] = RESULT(ResumedEvent, "A paused partition has got messages.", FIELD(namespace)),
     [SHARDD_CERTIFIED] = RESULT(CertifiedEvent, "A client has shown a certificate.", FIELD(connection), FIELD(names)),
     [SHARDD_CALL] = RESULT(CallEvent, "How a call of Python goes on.", FIELD(token), FIELD(outcome), FIELD(status),
                            FIELD(current_offset), FIELD(messages_count), FIELD(timestamp_us), FIELD(total_bytes),

@@ -218,6 +218,48 @@ static void test_what_has_begun_when_a_partition_becomes_read_only_is_finished(v
     close_core();
 }
 
+static void set_paused(bool paused) {
+    owned *target = core_owned(k, NS_HERE);
+    target->paused = paused;
+    once_changed(target);
+}
+
+static unsigned resumed(void) {
+    unsigned count = 0;
+    for (uint32_t i = 0; i < k->events.count; i++)
+        count += k->events.list[i].kind == EVENT_RESUMED && k->events.list[i].connection == NS_HERE;
+    events_clear(&k->events);
+    return count;
+}
+
+/* What is stored while a partition is paused is told of, once; what is refused is not. */
+static void test_the_first_message_that_a_paused_partition_stores_is_told_of(void) {
+    for (unsigned large = 0; large < 2; large++) {
+        static heard refused, all[2], later;
+        ended = 0;
+        begin(LEVEL_WRITTEN);
+        set_paused(true);
+        set_readonly(true);
+        send_small(&refused);
+        finish(&refused, 1, STATUS_CANNOT_APPEND_MESSAGE);
+        CHECK_EQUAL(resumed(), 0);
+        set_readonly(false);
+        CHECK(core_owned(k, NS_HERE)->judged);
+        ended = 0;
+        if (large) send_large(&all[0]);
+        else send_small(&all[0]);
+        send_small(&all[1]);
+        finish(all, 2, 0);
+        CHECK_EQUAL(resumed(), 1);
+        CHECK(!core_owned(k, NS_HERE)->paused && !core_owned(k, NS_HERE)->judged);
+        ended = 0;
+        send_small(&later);
+        finish(&later, 1, 0);
+        CHECK_EQUAL(resumed(), 0);
+        close_core();
+    }
+}
+
 /* The time that a commit takes shows between the requests of a pass, not at its end alone. */
 static void test_batches_of_medium_size_are_committed_on_the_way(void) {
     static heard all[8];
@@ -235,6 +277,7 @@ int main(void) {
     RUN(test_an_end_between_the_parts_leaves_nothing_behind);
     RUN(test_without_room_on_the_disk_all_of_them_are_refused);
     RUN(test_what_has_begun_when_a_partition_becomes_read_only_is_finished);
+    RUN(test_the_first_message_that_a_paused_partition_stores_is_told_of);
     RUN(test_batches_of_medium_size_are_committed_on_the_way);
     return check_report();
 }

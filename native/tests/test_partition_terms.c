@@ -1,6 +1,8 @@
 /* What a batch asks of the append: where it is, and timestamps of its own for each of its messages. */
 #include "test_partition_support.h"
 
+#include "base/bytes.h"
+
 #define LARGE_COUNT 8u
 #define LARGE_BODY 700000u
 
@@ -49,6 +51,26 @@ static void test_timestamps_of_one_write_rise_where_they_have_to(void) {
     check_placed(&batches[3], 7, 2002);
     check_placed(&batches[4], 11, 2003);
     CHECK_EQUAL(batches[0].made.kind, PRODUCED_NONE);
+    check_whole(&m, p);
+    end(p, &m);
+}
+
+/* Who asks for a time of each message has said none; what a client has said stays. */
+static void test_an_origin_that_nobody_has_said_is_the_timestamp(void) {
+    static model m;
+    partition *p = open_at_birth(&m, 1 << 20, 1000);
+    append_batch distinct = batch_of(buffer, 3, 20, APPEND_DISTINCT), plain = batch_of(buffer + 10000, 2, 20, 0);
+    uint8_t *second = distinct.messages + record_size(distinct.messages);
+    second[40] = 77;
+    append_batch batches[] = {distinct, plain};
+    append_all(p, &m, batches, 2, 2000);
+    const uint8_t *at = buffer;
+    static const uint64_t origins[] = {2000, 77, 2002};
+    for (unsigned i = 0; i < 3; i++, at += record_size(at)) {
+        CHECK_EQUAL(load_u64(at + 40), origins[i]);
+        CHECK_EQUAL(load_u64(at + 32), 2000 + i);
+    }
+    CHECK_EQUAL(load_u64(buffer + 10000 + 40), 0);
     check_whole(&m, p);
     end(p, &m);
 }
@@ -113,6 +135,7 @@ static void test_a_large_batch_in_parts_has_them_too(void) {
 int main(void) {
     test_root_make();
     RUN(test_timestamps_of_one_write_rise_where_they_have_to);
+    RUN(test_an_origin_that_nobody_has_said_is_the_timestamp);
     RUN(test_a_clock_that_goes_back_or_stands_still_makes_no_two_alike);
     RUN(test_they_rise_over_segments);
     RUN(test_a_large_batch_in_parts_has_them_too);

@@ -431,6 +431,9 @@ class Engine:
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
     def partition_set_readonly(self, namespace: int, readonly: bool, /) -> None:
         """Whether sends get 4010, from now on; a large batch that is being written is finished. KeyError."""
+    def partition_set_paused(self, namespace: int, paused: bool, /) -> None:
+        """Whether ResumedEvent tells, once, that something was stored from now on that has no distinct timestamps: what
+        Liftbridge stores has, and its door knows of itself what ends a pause. KeyError."""
     def topic_set_send_limits(
         self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:

@@ -340,3 +340,8 @@ class RolledEvent(tuple[int, int]):
 
     namespace: Final[int]
     start_offset: Final[int]
+
+class ResumedEvent(tuple[int]):
+    """A partition has got messages in another way than by Liftbridge, for the first time since it was paused."""
+
+    namespace: Final[int]

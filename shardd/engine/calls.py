@@ -156,7 +156,8 @@ class EngineCalls:
         `batch`: index entries and records (docs/protocol/messages.md#batch, behind the metadata); they are checked as
         those of every client. A large one is copied in slices: small ones that were begun later may be appended first.
         `expected_offset`: status 4102, and nothing is stored, when the partition goes on at another offset.
-        `distinct_timestamps`: each message has one of its own, later than that of the message before it.
+        `distinct_timestamps`: each message has one of its own, later than that of the message before it; it is its
+        origin timestamp, too, where that is 0.
         """
         expected = -1
         if expected_offset is not None:

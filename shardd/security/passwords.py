@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardd.runtime.password_hash import hash_password, verify_nothing, verify_password
+from shardd.runtime import password_hash as hashes
 from shardd.runtime.threads import Threads
 
 
@@ -14,12 +14,12 @@ class Passwords:
 
     async def hash(self, password: str) -> str:
         """A PHC string with a new random salt."""
-        return await self._threads.run(hash_password, password)
+        return await self._threads.run(hashes.hash_password, password)
 
     async def verify(self, password_hash: str, password: str) -> bool:
         """True when `password` is the one of the PHC string `password_hash`."""
-        return await self._threads.run(verify_password, password_hash, password)
+        return await self._threads.run(hashes.verify_password, password_hash, password)
 
     async def verify_nothing(self, password: str) -> None:
         """The cost of `verify` where there is no hash."""
-        await self._threads.run(verify_nothing, password)
+        await self._threads.run(hashes.verify_nothing, password)

@@ -93,6 +93,10 @@ class BoundsService:
                 topic.partitions.append(keep(self._bounds(partition)))
                 yield
 
+    def end_of(self, partition: Partition) -> int:
+        """The offset of its next message. `ShardError` 11001."""
+        return self._bounds(partition).end
+
     def _bounds(self, partition: Partition) -> PartitionBounds:
         figures = self._statistics.engine.stats(partition.slot)
         incarnation, end, size_bytes, messages, _, durable_end, first, state, unseen = figures

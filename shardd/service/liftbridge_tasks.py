@@ -34,6 +34,7 @@ from shardd.runtime.channel import BusError
 from shardd.runtime.slices import Slices
 from shardd.security import ROOT_USER_ID, Rule
 from shardd.service import base
+from shardd.service.bounds import BoundsService
 from shardd.service.identity import Identity
 from shardd.service.liftbridge_groups import without_assignments
 from shardd.service.liftbridge_lookup import LISTED_MAX, Found, describe, every_place, found_of, require_found
@@ -68,11 +69,13 @@ class LiftbridgeTasks:
         settings: Settings,
         publishing: LiftbridgePublishService,
         asked: PartitionRequests,
+        bounds: BoundsService,
     ) -> None:
         self._metadata = metadata
         self._settings = settings
         self._publishing = publishing
         self._requests = asked
+        self._bounds = bounds
         self._slices = Slices()
 
     async def prepare(self, request: requests.Prepare) -> Prepared:
@@ -188,6 +191,13 @@ class LiftbridgeTasks:
             raise ShardError(Status.INVALID_COMMAND, "no partitions")
         refs = base.stream_ref(found.stream), base.topic_ref(found.topic)
         await self._change(PauseLiftbridgeStream(*refs, request.partitions, False))
+
+    async def partition_ends(self, request: requests.PartitionEnds) -> list[int]:
+        """2010, 3007; 3 for more than NAMES_MAX; 11001 while a partition is not open."""
+        found = require_found(self._metadata.state, self._settings, request.name)
+        if len(request.partitions) > requests.NAMES_MAX:
+            raise ShardError(Status.INVALID_COMMAND, f"{len(request.partitions)} partitions")
+        return [self._bounds.end_of(base.partition_of(found.topic, each)) for each in request.partitions]
 
     async def expire_member(self, request: requests.ExpireMember) -> None:
         """Nothing happens when the member is gone or the epoch is another one."""

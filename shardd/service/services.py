@@ -31,6 +31,7 @@ from shardd.service.leases import LeaseService
 from shardd.service.liftbridge_figures import LiftbridgeFigures
 from shardd.service.liftbridge_groups import LiftbridgeGroupService
 from shardd.service.liftbridge_publish import LiftbridgePublishService
+from shardd.service.liftbridge_resumptions import LiftbridgeResumptions
 from shardd.service.liftbridge_streams import LiftbridgeStreamService
 from shardd.service.liftbridge_tasks import LiftbridgeTasks
 from shardd.service.logins import LoginService
@@ -143,11 +144,13 @@ class Services:
         self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
         self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
         self.liftbridge_figures = LiftbridgeFigures()
-        self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked)
+        self.liftbridge_resumptions = LiftbridgeResumptions(metadata)
+        self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked, self.bounds)
         self.registrations = Registrations(engine, bus, sessions)
         self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
 
     def close(self) -> None:
         """The worker stops."""
         self.engine_calls.close()
+        self.liftbridge_resumptions.close()
         self.members.close()

@@ -42,7 +42,7 @@ from shardd.worker.partition_changes import (
     plan,
     remove_closed,
 )
-from shardd.worker.readonly import readonly_changes, readonly_partitions
+from shardd.worker.partition_marks import mark_changes, paused_partitions, readonly_partitions
 
 _log = logging.getLogger(__name__)
 
@@ -196,9 +196,13 @@ class OwnedPartitions:
             slices = _Slices()
             for stream_id in list(changed_streams(old, new)):
                 before, after = old.streams.get(stream_id), new.streams.get(stream_id)
-                for ids, readonly in readonly_changes(before, after):
+                for ids, readonly in mark_changes(before, after, readonly_partitions):
                     if ids in self._open:
                         self._engine.partition_set_readonly(namespace(*ids), readonly)
+                    await slices.next()
+                for ids, paused in mark_changes(before, after, paused_partitions):
+                    if ids in self._open:
+                        self._engine.partition_set_paused(namespace(*ids), paused)
                     await slices.next()
                 for ids, level, limits, window in self._to_adapt(before, after):
                     if window is not None:
@@ -338,6 +342,8 @@ class OwnedPartitions:
             self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         if ids[2] in readonly_partitions(topic):
             self._engine.partition_set_readonly(namespace(*ids), True)
+        if ids[2] in paused_partitions(topic):
+            self._engine.partition_set_paused(namespace(*ids), True)
         self._open[ids] = incarnation
 
     def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:

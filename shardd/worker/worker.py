@@ -26,6 +26,7 @@ from shardd.engine import (
     MoveEvent,
     PoisonedEvent,
     RequestEvent,
+    ResumedEvent,
     RolledEvent,
     RoomEvent,
     RouteMissEvent,
@@ -368,9 +369,6 @@ class Worker:
     def _on_synced(self, event: SyncedEvent) -> None:
         self._services.partition_calls.synced(event.token, event.status)
 
-    def _on_doubt(self, event: DoubtEvent) -> None:
-        self._surveys.ask(event.namespace, event.segment)
-
     def _on_poisoned(self, event: PoisonedEvent) -> None:
         _log.error("partition %s is read only: %s", partition_text(event.namespace), os.strerror(event.errno))
 
@@ -389,10 +387,11 @@ class Worker:
         RouteMissEvent: _on_route_miss,
         MoveEvent: _on_move,
         MovedInEvent: _on_moved_in,
-        DoubtEvent: _on_doubt,
+        DoubtEvent: lambda self, event: self._surveys.ask(event.namespace, event.segment),
         PoisonedEvent: _on_poisoned,
         GroupPolledEvent: _on_group_polled,
         RolledEvent: _on_rolled,
+        ResumedEvent: lambda self, event: self._services.liftbridge_resumptions.add(event.namespace),
         RoomEvent: _on_room,
         SyncedEvent: _on_synced,
         CallEvent: _on_call,

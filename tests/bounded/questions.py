@@ -105,6 +105,7 @@ def liftbridge_questions(size: Size) -> Iterator[Question]:
         ("liftbridge_pause_stream", "500 runs", {"name": "new", "partitions": list(range(0, 1000, 2))}),
         ("task:tell_figures", "32 reasons", {"nats_messages": 1, "nats_lost": {f"r{n}": n for n in range(32)}}),
         ("task:pause_partitions", "1,000 partitions", {"name": "new", "partitions": list(range(1000))}),
+        ("task:partition_ends", "1,000 partitions", {"name": "new", "partitions": list(range(1000))}),
         ("liftbridge_resume_stream", "1,000 partitions", {"name": "new", "partition": 1}),
         ("liftbridge_join_group", group, {**member, "streams": names}),
         ("liftbridge_get_groups", group, {"names": ["wide"]}),

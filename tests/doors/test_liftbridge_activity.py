@@ -8,6 +8,7 @@ from typing import Any
 
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
+from tests.support import wire
 
 CREATE, DELETE, PAUSE, RESUME, READONLY, JOIN, LEAVE = range(7)
 
@@ -70,3 +71,30 @@ def test_a_partition_that_gets_nothing_is_paused(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert client.publish("idle", b"wakes").offset == 0
         assert not client.partition("awake").paused
+
+
+def test_native_sends_keep_a_partition_awake(tmp_path: Path) -> None:
+    """For as long as they come, however little the door hears of them; a poll does not."""
+    with LiftbridgeServer(tmp_path / "data") as server, server.client() as client:
+        client.create("fed", 2, autoPauseTime={"value": 500})
+
+        def paused() -> list[bool]:
+            [described] = client.call("FetchMetadata", streams=["fed"]).streamMetadata
+            return [described.partitions[number].paused for number in range(2)]
+
+        with wire.connect(server.address) as tcp:
+            end_s = time.monotonic() + 2.5
+            while time.monotonic() < end_s:
+                tcp.send("liftbridge-default", "fed", wire.to_partition(0), [wire.message(b"native")])
+                tcp.poll("liftbridge-default", "fed", 1)
+                assert not paused()[0]
+                time.sleep(0.05)
+            assert paused() == [False, True]
+            deadline = time.monotonic() + 30
+            while paused() != [True, True]:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            tcp.send("liftbridge-default", "fed", wire.to_partition(1), [wire.message(b"native")])
+            while paused() != [True, False]:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)

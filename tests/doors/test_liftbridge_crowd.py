@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -87,6 +88,36 @@ def test_calls_that_never_send_their_request(server: LiftbridgeServer) -> None:
     assert door.is_running()
 
 
+def frame(kind: int, flags: int, body: bytes) -> bytes:
+    """Of stream 1."""
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", 1) + body
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["never whole", "whole"])
+def test_headers_without_end(tmp_path: Path, ends: bool) -> None:
+    """Of a client that has acknowledged no settings: the library takes 16 MiB of them, as 400,000 objects, each time.
+    It is shut out, and another address is served."""
+    entries = b"\x00\x04abcd\x04efgh" * 1_000
+    with LiftbridgeServer(tmp_path / "data", SETTINGS) as server, ExitStack() as held:
+        door = server.door()
+        attacker = held.enter_context(connect(server))
+        head = headers_frame(1).replace(b"\x01\x04\x00\x00\x00\x01", b"\x01\x00\x00\x00\x00\x01", 1)  # goes on
+        with suppress(OSError):
+            attacker.sendall(PREFACE + head)
+            for number in range(250):  # 2.7 MB
+                attacker.sendall(frame(9, 4 if ends and number == 249 else 0, entries))
+        deadline = time.monotonic() + WAIT_S
+        while "connections of 127.0.0.1 are closed: it has sent too much" not in server.log():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        host, _, port = server.liftbridge_address.rpartition(":")
+        with socket.create_connection((host, int(port)), WAIT_S, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(PREFACE)
+            assert other.recv(9)[3:4] == b"\x04"
+        assert door.is_running() and door.memory_info().rss < RESIDENT_BYTES_MAX
+        assert "gives no sign of life" not in server.log()
+
+
 def test_a_flood_of_subscriptions_has_a_share(server: LiftbridgeServer) -> None:
     with server.client(ROOT) as client, ExitStack() as held:
         client.create("followed")
@@ -134,3 +165,37 @@ def test_answers_of_a_session_that_are_not_taken(server: LiftbridgeServer) -> No
         stop.set()
         call.cancel()
         assert client.publish("flooded", b"served").offset >= newest
+
+
+def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
+    """It opens as many as it can, again and again, and keeps them; another one is let in beside it."""
+    settings = {**SETTINGS, "SHARDD_SERVER_CONNECTIONS_MAX": "400"}  # 200 of the door, 100 of an address
+    stop = threading.Event()
+    with LiftbridgeServer(tmp_path / "data", settings) as server, ExitStack() as held:
+
+        def open_more() -> None:
+            while not stop.is_set():
+                for _ in range(50):
+                    with suppress(OSError):
+                        made = held.enter_context(connect(server))
+                        made.sendall(PREFACE)
+                time.sleep(0.1)
+
+        thread = threading.Thread(target=open_more, daemon=True)
+        thread.start()
+        try:
+            deadline = time.monotonic() + WAIT_S
+            while "connections of 127.0.0.1 are closed" not in server.log():
+                assert time.monotonic() < deadline, "the address has all it wants"
+                time.sleep(0.05)
+            host, _, port = server.liftbridge_address.rpartition(":")
+            served = 0
+            for _ in range(20):
+                with socket.create_connection((host, int(port)), WAIT_S, source_address=("127.0.0.2", 0)) as other:
+                    other.sendall(PREFACE)
+                    with suppress(ConnectionError):
+                        served += other.recv(9)[3:4] == b"\x04"  # the server's settings
+            assert served >= 15
+        finally:
+            stop.set()
+            thread.join(WAIT_S)

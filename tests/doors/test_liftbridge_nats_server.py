@@ -56,6 +56,7 @@ async def test_plain_messages_and_envelopes_are_stored_and_acked(door: NatsDoor)
     assert (plain["payload"], empty["payload"]) == (b"plain", b"\0")
     assert headers_of(plain["user_headers"]) == {"lb.reply": "back.here"}
     assert plain["timestamp_us"] < empty["timestamp_us"]
+    assert all(each["origin_timestamp_us"] == each["timestamp_us"] for each in (plain, empty, enveloped))
 
 
 @on_loop

@@ -11,6 +11,7 @@ import pytest
 
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
+from tests.support import wire
 
 LEADER, ALL, NONE = 0, 1, 2
 
@@ -60,6 +61,24 @@ def test_an_ack_says_where_a_message_is(client: LiftbridgeClient) -> None:
     [message] = client.read("acked", 1, 1)
     assert message.timestamp == ack.receptionTimestamp
     assert client.publish("acked").ackInbox.startswith("liftbridge-default.ack.")
+
+
+def test_the_origin_time_is_that_of_the_message(server: LiftbridgeServer, client: LiftbridgeClient) -> None:
+    """And a record without one, as they were stored before, has the time of the log all the same."""
+    client.create("timed")
+    one = client.publish("timed", b"one")
+    [two] = client.publish_async([{"stream": "timed", "value": b"two"}])
+    three = client.call("PublishToSubject", subject="timed", value=b"three").ack
+    with wire.connect(server.address) as tcp:
+        tcp.send("liftbridge-default", "timed", wire.to_partition(0), [wire.message(b"without")])
+        polled = tcp.poll("liftbridge-default", "timed", 0).messages
+    told = [each.receptionTimestamp for each in (one, two.ack, three)]
+    assert [each.timestamp_us * 1_000 for each in polled[:3]] == told
+    assert [each.origin_timestamp_us * 1_000 for each in polled] == [*told, 0]
+    read = client.read("timed", 4)
+    assert [each.timestamp for each in read] == [each.timestamp_us * 1_000 for each in polled]
+    with client.subscribe("timed", startPosition=4, startTimestamp=read[3].timestamp) as found:
+        assert found.messages(1)[0].value == b"without"
 
 
 def test_everything_of_a_message_comes_back(client: LiftbridgeClient) -> None:

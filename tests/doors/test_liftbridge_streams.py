@@ -3,12 +3,15 @@ tables, with statuses and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
+from tests.doors.liftbridge_server import EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
 
 INVALID, MISSING = "INVALID_ARGUMENT", "NOT_FOUND"
@@ -143,6 +146,51 @@ def test_a_publish_resumes_its_partition_and_with_resume_all_every_one(client: L
     assert paused() == []
     times = client.partition("paused", 1).pauseTimestamps
     assert 0 < times.firstTimestamp < times.latestTimestamp
+
+
+def test_a_native_send_is_stored_and_resumes(server: LiftbridgeServer, client: LiftbridgeClient) -> None:
+    client.create("woken", 3)
+
+    def paused() -> list[int]:
+        [described] = client.call("FetchMetadata", streams=["woken"]).streamMetadata
+        return sorted(id_ for id_, each in described.partitions.items() if each.paused)
+
+    client.call("PauseStream", name="woken")
+    with wire.connect(server.address) as tcp:
+        tcp.send("liftbridge-default", "woken", wire.to_partition(1), [wire.message(b"native")])
+        until(lambda: paused() == [0, 2])
+        until(lambda: values(client, "woken", 1) == [b"native"])
+        client.call("PauseStream", name="woken", partitions=[1], resumeAll=True)
+        assert paused() == [0, 1, 2]
+    os.kill(server.worker_pids()[1], signal.SIGKILL)  # who has opened them anew knows it, too
+    until(lambda: native_send(server, 2))
+    until(lambda: paused() == [])
+
+
+def values(client: LiftbridgeClient, stream: str, partition: int) -> list[bytes]:
+    """Of its first message; none while the door takes it for paused."""
+    try:
+        return [each.value for each in client.read(stream, 1, partition)]
+    except EndedError as error:
+        assert error.status == ("FAILED_PRECONDITION", "commit log was closed")
+        return []
+
+
+def native_send(server: LiftbridgeServer, partition: int) -> bool:
+    """Whether it is taken: a worker may be on its way back."""
+    try:
+        with wire.connect(server.address) as tcp:
+            tcp.send("liftbridge-default", "woken", wire.to_partition(partition), [wire.message(b"native")])
+    except (wire.StatusError, OSError):
+        return False
+    return True
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_what_comes_by_subject_does_not_resume(client: LiftbridgeClient) -> None:

@@ -19,7 +19,7 @@ from shardd.protocol.primitives import Identifier
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.worker.readonly import readonly_partitions
+from shardd.worker.partition_marks import readonly_partitions
 from tests.property.test_metadata_state_machine import NAMES, random_command
 from tests.support import wire
 from tests.support.wire import Wire

@@ -4,13 +4,14 @@ how many may come in."""
 from __future__ import annotations
 
 import base64
+from typing import NamedTuple, cast
 
 import pytest
 from grpc import StatusCode
 
 from shardd.doors.liftbridge.activity import _some_of
 from shardd.doors.liftbridge.activity import encoded as encoded_event
-from shardd.doors.liftbridge.calls import Crowd, address_of
+from shardd.doors.liftbridge.calls import Call, Crowd, address_of
 from shardd.doors.liftbridge.clients import CREDENTIAL_CHARACTERS_MAX, Credential, credential_of
 from shardd.doors.liftbridge.cursors import Cursor, decoded, encoded, partition_of
 from shardd.doors.liftbridge.members import Slots
@@ -87,19 +88,34 @@ def test_addresses_of_peers() -> None:
     assert address_of("ipv6:%5B::1%5D:5") == address_of("ipv6:[::1]:5") == "[::1]:5"
 
 
+class Caller(NamedTuple):
+    host: str
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:1"
+
+
 def test_one_address_has_its_share_of_a_crowd() -> None:
-    crowd = Crowd("calls", 3, 2)
-    crowd.enter("a")
-    crowd.enter("a")
+    told: list[str] = []
+    crowd = Crowd("calls", 3, 2, told.append)
+
+    def enter(host: str) -> None:
+        crowd.enter(cast(Call, Caller(host)))
+
+    enter("a")
+    enter("a")
     for full in ("a",):
         with pytest.raises(RpcError) as refused:
-            crowd.enter(full)
+            enter(full)
         assert refused.value.code is StatusCode.UNAVAILABLE
-    crowd.enter("b")
+    assert told == ["a:1"]
+    enter("b")
     with pytest.raises(RpcError):
-        crowd.enter("c")
+        enter("c")
+    assert told == ["a:1"], "it has not its share yet: the door is full of others"
     crowd.leave("a")
-    crowd.enter("c")
+    enter("c")
 
 
 def test_questions_about_bounds_have_a_topic_once_and_so_many_partitions() -> None:

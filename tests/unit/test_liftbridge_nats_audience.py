@@ -182,3 +182,31 @@ async def test_subscriptions_have_shares() -> None:
     audience.add(Subscription(Ear(2), "1", "a", ""))
     with pytest.raises(NatsError):
         audience.add(Subscription(ears[4], "1", "a", ""))
+
+
+@on_loop
+async def test_a_message_for_many_is_delivered_user_by_user_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_audience, "HEARINGS_AT_ONCE_MAX", 10)
+    audience = Audience(Losses())
+    ears = []
+    for user_id in range(1, 7):
+        ear = Ear(user_id, STREAM.topic_id)
+        for number in range(8):
+            audience.add(Subscription(ear, str(number), "*", ""))
+        ears.append(ear)
+    audience.tell_all(message(b"rights"), [STREAM])
+    await until(lambda: all(len(ear.heard) == 8 for ear in ears))
+
+    def heard() -> int:
+        return sum(len(ear.heard) for ear in ears)
+
+    before = heard()
+    for number in range(5):
+        audience.tell_all(message(b"%d" % number), [STREAM])
+    assert 0 < heard() - before <= 5 * 16
+    while heard() < 6 * 8 * 6:
+        before = heard()
+        await asyncio.sleep(0)
+        assert heard() - before <= 8, "more than one user's in a turn"
+    for ear in ears:
+        assert ear.heard == [b"rights"] * 8 + [b"%d" % number for number in range(5) for _ in range(8)]

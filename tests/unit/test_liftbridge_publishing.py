@@ -13,7 +13,8 @@ import pytest
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge import publishing
-from shardd.doors.liftbridge.publishing import AckError, Outcome, Publisher
+from shardd.doors.liftbridge.publish_batches import AckError, Outcome
+from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.records import NewMessage

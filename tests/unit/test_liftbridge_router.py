@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from shardd.doors.liftbridge.router import Router, Target, partition_subject
-from shardd.doors.liftbridge.subject_trie import is_pattern
+from shardd.doors.liftbridge.subject_table import is_pattern
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 

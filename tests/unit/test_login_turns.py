@@ -12,7 +12,7 @@ import pytest
 
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
-from shardd.security import passwords
+from shardd.runtime import password_hash
 from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
@@ -62,14 +62,14 @@ def wait_until(done: Callable[[], bool]) -> None:
 def thread_held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The threads of the passwords stand still inside their first one; the passwords that they have taken, in order."""
     seen: list[str] = []
-    go, verify = threading.Event(), passwords.verify_password
+    go, verify = threading.Event(), password_hash.verify_password
 
     def slowly(password_hash: str, password: str) -> bool:
         seen.append(password)
         go.wait(60)
         return verify(password_hash, password)
 
-    monkeypatch.setattr(passwords, "verify_password", slowly)  # to the end of the test
+    monkeypatch.setattr(password_hash, "verify_password", slowly)  # to the end of the test
     try:
         yield seen
     finally:
@@ -200,7 +200,7 @@ def test_guesses_of_a_password_to_be_changed_cost_like_logins(workers: Workers) 
 def test_an_unknown_name_costs_what_a_known_one_costs(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same hash function with the same parameters, once each."""
     costs: list[str] = []
-    hasher = passwords._hasher
+    hasher = password_hash._hasher
     verify = hasher.verify
 
     def counted(password_hash: str, password: str) -> bool:
@@ -211,7 +211,7 @@ def test_an_unknown_name_costs_what_a_known_one_costs(workers: Workers, monkeypa
         hash = hasher.hash
         verify = staticmethod(counted)
 
-    monkeypatch.setattr(passwords, "_hasher", Counted)
+    monkeypatch.setattr(password_hash, "_hasher", Counted)
     for name in ("plain", "nobody has this name"):
         assert attempt(workers, "127.0.0.9", name, "wrong")[0] == 42
     assert costs == ["$argon2id$v=19$m=19456,t=2,p=1"] * 2

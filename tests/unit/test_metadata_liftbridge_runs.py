@@ -8,7 +8,7 @@ import pytest
 
 from shardd.metadata.liftbridge_runs import differing, is_on, marked, on_ranges, partitions_in, ranges_of
 from shardd.metadata.liftbridge_state import Run
-from shardd.worker.readonly import ReadonlyPartitions
+from shardd.worker.partition_marks import MarkedPartitions
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -41,5 +41,5 @@ def test_what_has_changed_between_two_sets_of_marks(seed: int) -> None:
         for partition in range(first, end)
     }
     assert found == {partition: partition in new for partition in old ^ new}
-    marks = ReadonlyPartitions(ranges_of(old))
+    marks = MarkedPartitions(ranges_of(old))
     assert [partition for partition in range(-1, 32) if partition in marks] == sorted(old)

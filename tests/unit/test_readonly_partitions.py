@@ -16,7 +16,8 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, Produced, ProducedKind, ProducerEpoch, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
-from shardd.worker import partitions, readonly
+from shardd.worker import partitions
+from shardd.worker.partition_marks import MarkedPartitions
 from tests.support import wire
 from tests.support.wire import StatusError
 from tests.unit.calls_harness import LEVELS, InsideTopic, workers_with_stream
@@ -137,13 +138,12 @@ def test_the_owner_follows_the_metadata(target: Target, monkeypatch: pytest.Monk
     wanted: list[set[int]] = [set(), {1, 2}, {2, 5}, {2, 5}, set(), {0}]
     hour_us = 3_600_000_000
 
-    def of(topic: Topic) -> readonly.ReadonlyPartitions:
+    def of(topic: Topic) -> MarkedPartitions:
         number = topic.message_expiry_us // hour_us - 1000
-        return readonly.ReadonlyPartitions(ranges_of(wanted[number] if topic.name == target.name else ()))
+        return MarkedPartitions(ranges_of(wanted[number] if topic.name == target.name else ()))
 
     target.touch(0)
-    for module in (readonly, partitions):
-        monkeypatch.setattr(module, "readonly_partitions", of)
+    monkeypatch.setattr(partitions, "readonly_partitions", of)
     for number, chosen in enumerate(wanted):
         target.touch(number)
         expected = [READ_ONLY if each in chosen else 0 for each in range(PARTITIONS)]

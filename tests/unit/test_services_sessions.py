@@ -16,7 +16,7 @@ import pytest
 from shardd.engine import twin
 from shardd.protocol.codes import Code
 from shardd.protocol.namespaces import namespace
-from shardd.security import passwords
+from shardd.runtime import password_hash
 from shardd.service import base, long_answers, system
 from shardd.service.sessions import SessionTable
 from tests.support import wire
@@ -65,14 +65,14 @@ def test_the_password_of_a_client_that_has_left_is_not_verified(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one at work goes on, those behind it that have left cost nothing, who waits and has more to ask is served."""
-    seen, go, verify = [], threading.Event(), passwords.verify_password
+    seen, go, verify = [], threading.Event(), password_hash.verify_password
 
     def slowly(password_hash: str, password: str) -> bool:
         seen.append(password)
         go.wait(10)
         return verify(password_hash, password)
 
-    monkeypatch.setattr(passwords, "verify_password", slowly)
+    monkeypatch.setattr(password_hash, "verify_password", slowly)
     waiting = workers.passwords_waiting()
     try:
         at_work = workers.anonymous()

@@ -141,12 +141,18 @@ static void refuse(core *k, const owned *target, append_batch *batches, size_t c
     k->counters.refused_by_topic += count;
 }
 
+static __attribute__((noinline)) void append_judged(core *k, owned *to, append_batch *batches, size_t n, uint64_t now) {
+    if (to->readonly) refuse(k, to, batches, n);
+    else if (partition_has_window(to->p)) append_once(k, to, batches, n, now);
+    else if (to->send_limits != NULL) append_within_limits(k, to, batches, n, now);
+    else append_or_refuse(k, to->p, batches, n, now);
+    if (to->paused) once_paused(k, to, batches, n);
+}
+
 static inline __attribute__((always_inline)) void append_some(core *k, owned *target, append_batch *batches,
                                                               size_t count, uint64_t wall_us) {
     if (!target->judged) append_or_refuse(k, target->p, batches, count, wall_us);
-    else if (target->readonly) refuse(k, target, batches, count);
-    else if (partition_has_window(target->p)) append_once(k, target, batches, count, wall_us);
-    else append_within_limits(k, target, batches, count, wall_us);
+    else append_judged(k, target, batches, count, wall_us);
 }
 
 /* False, and it has its status: the partition goes on at another offset. */
@@ -272,6 +278,7 @@ static void end_first(core *k, owned *target) {
         partition_append(target->p, &b->batch, 1, clock_wall_us());
         status = b->batch.status;
         if (status != 0) partition_take_back_ids(target->p, b->filter.kept);
+        else if (target->paused) once_paused(k, target, &b->batch, 1);
     }
     if (status == 0) place_nothing(target, &b->batch);
     commit_report_rolls(k, target);

@@ -21,6 +21,7 @@ typedef enum event_kind {
     EVENT_ROOM,
     EVENT_SYNCED,
     EVENT_ROLLED,
+    EVENT_RESUMED,
     EVENT_CALL,
     EVENT_CERTIFIED
 } event_kind;

@@ -7,7 +7,18 @@
 #define SWEEP_US 1000000
 #define FILTER_STEP 8192u /* messages of a large batch in one slice */
 
-void once_changed(owned *o) { o->judged = o->readonly || o->send_limits != NULL || partition_has_window(o->p); }
+void once_changed(owned *o) {
+    o->judged = o->readonly || o->paused || o->send_limits != NULL || partition_has_window(o->p);
+}
+
+void once_paused(core *k, owned *target, const append_batch *batches, size_t count) {
+    size_t stored = 0;
+    for (size_t i = 0; i < count; i++)
+        stored += batches[i].status == 0 && batches[i].count > 0 && !(batches[i].by.asks & APPEND_DISTINCT);
+    if (stored == 0 || events_add(&k->events, EVENT_RESUMED, target->ns) == NULL) return;
+    target->paused = false;
+    once_changed(target);
+}
 
 /* Windows in which everything is too old give their memory back. At most once in a second: there may be many. */
 static bool sweep(core *k, uint64_t wall_us) {

@@ -5,8 +5,13 @@
 #define SHARDD_ONCE_H
 #include "core/core.h"
 
-/* Whether its sends are judged before they are appended: after a change of the limits, the window or `readonly`. */
+/* Whether its sends are judged before they are appended: after a change of the limits, the window, `readonly` or
+ * `paused`. */
 void once_changed(owned *o);
+/* Some of the batches may be stored, and the partition was paused: Python hears of it. What Liftbridge stores ends no
+ * pause here: there it is known which publishes do, and some that are on their way when a partition is paused do not.
+ * Without memory for the event the next batch tells it. */
+void once_paused(core *k, owned *target, const append_batch *batches, size_t count);
 /* Removes from each of the staged batches what is there already, and gives it a status: 0, 10006 without memory for the
  * ids, or what the limits of the topic say. One with a status has a count of 0, one with nothing left, too. */
 void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us);

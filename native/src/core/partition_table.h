@@ -20,6 +20,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     fences fences;            /* of the consumer groups */
     bool judged;              /* sends are looked at before they are appended (once_changed) */
     bool readonly;            /* they are refused (4010); polls and offsets go on */
+    bool paused;              /* the next one that is not of Liftbridge ends that: EVENT_RESUMED */
     send_limits *send_limits; /* NULL: none */
     uint32_t send_place;      /* there */
     bool poison_reported;

@@ -189,6 +189,7 @@ void batch_assign_distinct(uint8_t *messages, uint32_t count, uint64_t first_off
                            uint32_t relative_offset, uint32_t position, id_source *ids, index_entry *entries) {
     for (uint32_t i = 0; i < count; i++) {
         size_t size = (size_t)RECORD_HEADER_SIZE + load_u32(messages + 48) + load_u32(messages + 52);
+        if (load_u64(messages + 40) == 0) store_u64(messages + 40, timestamp + i);
         batch_assign(messages, size, 1, first_offset + i, timestamp + i, relative_offset + i, position, ids,
                      entries + i);
         position += (uint32_t)size;

@@ -42,7 +42,8 @@ void id_source_seed_fixed(id_source *source, uint64_t seed); /* for tests */
 void batch_assign(uint8_t *messages, uint64_t messages_length, uint32_t count, uint64_t first_offset,
                   uint64_t timestamp, uint32_t relative_offset, uint32_t position, id_source *ids,
                   index_entry *entries);
-/* The same, but each record has a timestamp of its own: `timestamp`, and one more for each that follows. */
+/* The same, but each record has a timestamp of its own: `timestamp`, and one more for each that follows. It is the
+ * origin timestamp, too, where the sender has said none. */
 void batch_assign_distinct(uint8_t *messages, uint32_t count, uint64_t first_offset, uint64_t timestamp,
                            uint32_t relative_offset, uint32_t position, id_source *ids, index_entry *entries);
 #endif

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from grpc import StatusCode
 
-from shardd.doors.liftbridge.publishing import AckError, Outcome
+from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.status import NO_LOGIN, READ_ONLY_TEXT, RpcError, denied
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import api

@@ -19,6 +19,7 @@ class _Arrived(msgspec.Struct):
     first_ns: int
     latest_ns: int
     at_s: float
+    end: int
 
 
 class Arrivals:
@@ -34,9 +35,9 @@ class Arrivals:
         key = (stream.incarnation, partition)
         known = self._of.get(key)
         if known is not None:
-            known.latest_ns, known.at_s = timestamp_ns, time.monotonic()
+            known.latest_ns, known.at_s, known.end = timestamp_ns, time.monotonic(), max(known.end, end)
         elif len(self._of) < REMEMBERED_MAX:
-            self._of[key] = _Arrived(timestamp_ns, timestamp_ns, time.monotonic())
+            self._of[key] = _Arrived(timestamp_ns, timestamp_ns, time.monotonic(), end)
 
     def times(self, stream: StreamInfo, partition: int) -> EventTimes:
         """Since the start of this door."""
@@ -47,6 +48,11 @@ class Arrivals:
         """Of the monotonic clock; 0: nothing has come."""
         known = self._of.get((stream.incarnation, partition))
         return 0.0 if known is None else known.at_s
+
+    def end(self, stream: StreamInfo, partition: int) -> int:
+        """Behind the newest of these messages; 0: nothing has come."""
+        known = self._of.get((stream.incarnation, partition))
+        return 0 if known is None else known.end
 
     def forget(self, current: set[int]) -> None:
         """Streams that are gone: those that are there have one of these incarnations."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -14,6 +15,7 @@ from grpc import StatusCode
 from shardd.doors.budget import Budget
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.clients import Clients, Credential, credential_of
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
@@ -31,16 +33,20 @@ REQUEST_S: Final = 10.0  # for a whole request, counted from its turn
 class Crowd:
     """How many there are, in all and by address. Loop thread only."""
 
-    def __init__(self, what: str, count_max: int, of_address_max: int) -> None:
+    def __init__(self, what: str, count_max: int, of_address_max: int, refused: Callable[[str], None]) -> None:
         self._what = what
+        self._refused = refused
         self._max = count_max
         self._of_address_max = of_address_max
         self._of: Counter[str] = Counter()
         self._all = 0
 
-    def enter(self, host: str) -> None:
+    def enter(self, call: Call) -> None:
         """RpcError UNAVAILABLE: clients come back."""
+        host = call.host
         if self._all >= self._max or self._of[host] >= self._of_address_max:
+            if self._of[host] >= self._of_address_max:
+                self._refused(call.address)
             raise RpcError(StatusCode.UNAVAILABLE, f"too many {self._what} at a time")
         self._all += 1
         self._of[host] += 1
@@ -55,11 +61,13 @@ class Crowd:
 class Gate:
     """Who may come in. Loop thread only."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, connections: ConnectionShares) -> None:
         self.clients = clients
-        self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX)
-        self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX)
-        self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX)
+        self.connections = connections
+        refused = connections.refused
+        self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, refused)
+        self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, refused)
+        self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX, refused)
         self.reads = Budget(READS_MAX)
 
 
@@ -70,6 +78,7 @@ class Call:
         self.method = method
         self.context = context
         self.address = address_of(context.peer())
+        gate.connections.called(self.address)
         self.host = self.address.rpartition(":")[0]
         self._gate = gate
         self._credential = Credential()

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 from grpc import StatusCode
 
-from shardd.doors.liftbridge.calls import Call, Gate
+from shardd.doors.liftbridge.calls import Call, Gate, address_of
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.status import RpcError, rpc_error
 from shardd.doors.links import WorkerLostError
@@ -19,7 +19,9 @@ from shardd.protocol.liftbridge import api
 
 REQUEST_BYTES_MAX: Final = 4 << 20
 METADATA_BYTES_MAX: Final = 16 << 10
+METADATA_ENTRIES_MAX: Final = METADATA_BYTES_MAX // 32  # as HTTP/2 counts them
 STREAMS_OF_CONNECTION_MAX: Final = 512
+SETTINGS_MS: Final = 3_000  # until a client has acknowledged them: before that the limits of metadata are the library's
 PENDING_CALLS_MAX: Final = 16_384  # that wait for their turn; beyond, some are cancelled, at twice as many all
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ _UNKNOWN: Final = RpcError(StatusCode.UNKNOWN, "the server failed; its log says 
 def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
     """What strangers may do to the library."""
     head_ms = options.server.partial_frame_timeout_ms
+    settings_ms = min(head_ms, SETTINGS_MS)
     return [
         ("grpc.so_reuseport", 1),  # the supervisor holds the address
         ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
@@ -43,7 +46,7 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
         ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS_MAX),
         ("grpc.max_allowed_incoming_connections", options.connections_max),
         ("grpc.server_handshake_timeout_ms", head_ms),
-        ("grpc.http2.settings_timeout", head_ms),
+        ("grpc.http2.settings_timeout", settings_ms),
         ("grpc.max_connection_idle_ms", 120_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -69,7 +72,7 @@ class Service:
         async def handle(_requests: object, context: Context) -> bytes:
             call = Call(self._gate, method, context)
             try:
-                self._gate.calls.enter(call.host)
+                self._gate.calls.enter(call)
                 try:
                     await call.authenticate()
                     return await serve(call, await call.read_one(kind))
@@ -88,7 +91,7 @@ class Service:
         async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
             call = Call(self._gate, method, context)
             try:
-                crowd.enter(call.host)
+                crowd.enter(call)
                 try:
                     await call.authenticate()
                     request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
@@ -118,6 +121,27 @@ async def end(context: Context, error: Exception) -> None:
 def generic_handler(service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
     """Methods that a service does not have get Liftbridge's words."""
     return _Handler(service, handlers)
+
+
+class Excess(grpc.GenericRpcHandler):
+    """Calls with more metadata than clients send that keep to the settings: the library lets through what comes before
+    they are acknowledged. Asked before all others. It looks at what the library has made of the metadata already."""
+
+    def __init__(self, gate: Gate) -> None:
+        async def handle(_requests: object, context: Context) -> bytes:
+            gate.connections.shut_out(address_of(context.peer()))
+            await context.abort(StatusCode.RESOURCE_EXHAUSTED, f"more than {METADATA_BYTES_MAX} bytes of metadata")
+            raise AssertionError
+
+        self._handler: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(handle)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        metadata: Sequence[Any] = handler_call_details.invocation_metadata or ()
+        if len(metadata) <= METADATA_ENTRIES_MAX:
+            size = sum(len(name) + len(value) for name, value in metadata)
+            if size <= METADATA_BYTES_MAX:
+                return None
+        return self._handler
 
 
 class _Handler(grpc.GenericRpcHandler):

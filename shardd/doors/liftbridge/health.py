@@ -57,7 +57,7 @@ class Health:
     async def _watch(self, _requests: object, context: Context) -> AsyncIterator[bytes]:
         call = Call(self._gate, "Watch", context)
         try:
-            self._gate.subscriptions.enter(call.host)
+            self._gate.subscriptions.enter(call)
             try:
                 request = await call.read_one(health_pb2.HealthCheckRequest)
                 yield self._status_of(request.service)
@@ -88,7 +88,7 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
     async def info(_requests: object, context: Context) -> AsyncIterator[bytes]:
         call = Call(gate, "ServerReflectionInfo", context)
         try:
-            gate.sessions.enter(call.host)
+            gate.sessions.enter(call)
             try:
                 infos: Any = servicer.ServerReflectionInfo(requests_of(call), context)
                 async for response in infos:
@@ -118,7 +118,7 @@ class _Pools:
 
 async def _counted(gate: Gate, call: Call, answer: Callable[[], Awaitable[bytes]]) -> bytes:
     try:
-        gate.calls.enter(call.host)
+        gate.calls.enter(call)
         try:
             return await answer()
         finally:

@@ -4,16 +4,18 @@ acks that its publisher wants."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.fan_out import submit_all
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.publishing import AckError, Outcome, Publisher
+from shardd.doors.liftbridge.publish_batches import AckError, Outcome
+from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry_view import RegistryView
 from shardd.doors.liftbridge.router import Target
-from shardd.doors.liftbridge.subject_trie import is_pattern
+from shardd.doors.liftbridge.subject_table import is_pattern
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, SUBJECT_BYTES_MAX, is_subject
@@ -68,8 +70,9 @@ class Ingest:
         self._payload_bytes_max = payload_bytes_max
         self._ack_all_fsync = ack_all_fsync
 
-    def take(self, client: DoorClient, arrived: Arrived, targets: Iterable[Target]) -> None:
-        """Whoever calls has asked `publisher.room`. Nothing is raised: what is not stored is counted."""
+    def take(self, client: DoorClient, arrived: Arrived, targets: Sequence[Target]) -> Coroutine[Any, Any, None] | None:
+        """Whoever calls has asked `publisher.room`, and awaits what is returned (`submit_all`). Nothing is raised: what
+        is not stored is counted."""
         self.messages += 1
         said = decode_publish(arrived.payload)
         if said is None:
@@ -81,11 +84,11 @@ class Ingest:
             if not said.ack_inbox or not is_inbox(said.ack_inbox) or len(said.correlation_id) > CORRELATION_BYTES_MAX:
                 said = None  # whom nobody can tell
         fsync = self._ack_all_fsync and said is not None and said.ack_policy == ALL
-        streams = self.view.streams()
-        for target in targets:
-            stream = streams.get(target.stream)
+
+        def submit(target: Target) -> None:
+            stream = self.view.streams().get(target.stream)
             if stream is None or not self._is_open(stream, target.partition, arrived, said):
-                continue
+                return
             self.publisher.submit(
                 client,
                 stream,
@@ -95,6 +98,8 @@ class Ingest:
                 fsync=fsync,
                 done=partial(self._hear, stream, arrived, said),
             )
+
+        return submit_all(self.publisher, client, targets, submit)
 
     def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived, said: Published | None) -> bool:
         """Whether the partition takes the message; else it is lost, as with Liftbridge."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.subject_trie import SubjectTrie
+from shardd.doors.liftbridge.subject_table import SubjectTable
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import StreamInfo
@@ -29,6 +29,7 @@ MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobo
 RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
 HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
 HELD_BYTES_MAX: Final = 1 << 20
+HEARINGS_AT_ONCE_MAX: Final = 1_024  # of one message; users beyond hear it in later turns of the loop, one in each
 _REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
 _REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
 _POLL: Final = "poll_messages"
@@ -75,7 +76,7 @@ class _User:
     """All subscriptions of one user."""
 
     def __init__(self) -> None:
-        self.subscriptions: SubjectTrie[int, Subscription] = SubjectTrie()  # by number
+        self.subscriptions: SubjectTable[int, Subscription] = SubjectTable()  # by number
         self.listeners: dict[Listener, int] = {}  # and how many each has
         self.count = 0
         self.found: dict[str, list[Subscription]] = {}
@@ -96,7 +97,7 @@ class _User:
 
     def has_match(self, subject: str) -> bool:
         found = self.found.get(subject)
-        return next(self.subscriptions.match(subject), None) is not None if found is None else bool(found)
+        return self.subscriptions.has_match(subject) if found is None else bool(found)
 
     def may_hear(self, streams: Sequence[StreamInfo], now_s: float) -> bool | None:
         """None: it has to be asked."""
@@ -120,6 +121,7 @@ class Audience:
         self._count = 0
         self._number = 0
         self._loop = asyncio.get_running_loop()
+        self._delivering = asyncio.Lock()  # what was held: one message for one user in a turn of the loop
 
     def add(self, subscription: Subscription) -> None:
         """NatsError: there are too many."""
@@ -177,24 +179,28 @@ class Audience:
     def tell_all(self, message: Message, streams: Sequence[StreamInfo]) -> None:
         """What these streams get."""
         now_s = self._loop.time()
+        left = HEARINGS_AT_ONCE_MAX
         for user in [*self._users.values()]:
             may = user.may_hear(streams, now_s)
             if may is False or not user.has_match(message.subject):
                 continue
-            if may and not user.held:
-                self._deliver(user, message)
+            if may and not user.held and left > 0:
+                left -= self._deliver(user, message)
             else:
                 self._hold(user, message, streams)
 
-    def _deliver(self, user: _User, message: Message) -> None:
+    def _deliver(self, user: _User, message: Message) -> int:
+        """How many subscriptions it has found."""
         groups: dict[str, list[Subscription]] = {}
-        for subscription in [*user.matching(message.subject)]:
+        matching = [*user.matching(message.subject)]
+        for subscription in matching:
             if subscription.queue:
                 groups.setdefault(subscription.queue, []).append(subscription)
             else:
                 self._give(subscription, message)
         for members in groups.values():
             self._give(self._choice.choice(members), message)
+        return len(matching)
 
     def _give(self, subscription: Subscription, message: Message) -> None:
         listener = subscription.listener
@@ -204,7 +210,7 @@ class Audience:
     # ---- rights ----
 
     def _hold(self, user: _User, message: Message, streams: Sequence[StreamInfo]) -> None:
-        """Until it is known whether the user may hear it; what comes behind it waits, too."""
+        """Until it is known whether the user may hear it, or others have heard it; what comes behind it waits, too."""
         size = len(message.payload)
         if len(user.held) >= HELD_MESSAGES_MAX or (user.held and user.held_bytes + size > HELD_BYTES_MAX):
             self._losses.count(Loss.SLOW, message.subject)
@@ -219,11 +225,12 @@ class Audience:
             while user.held:
                 message, streams = user.held[0]
                 may = user.may_hear(streams, self._loop.time()) or await self._ask(user, streams)
-                user.held.popleft()
-                user.held_bytes -= len(message.payload)
-                if may:
-                    self._deliver(user, message)
-                await asyncio.sleep(0)
+                async with self._delivering:
+                    user.held.popleft()
+                    user.held_bytes -= len(message.payload)
+                    if may:
+                        self._deliver(user, message)
+                    await asyncio.sleep(0)
         finally:
             user.asking = None
 

@@ -7,16 +7,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
-import msgspec
-
-from shardd.doors.door import Door, DoorClient
-from shardd.doors.liftbridge.ingest import Arrived, Ingest
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.ingest import Arrived
 from shardd.doors.liftbridge.losses import Loss
-from shardd.doors.liftbridge.nats_audience import Audience, Message, Subscription
+from shardd.doors.liftbridge.nats_audience import Message, Subscription
+from shardd.doors.liftbridge.nats_house import House
 from shardd.doors.liftbridge.nats_outbox import Outbox
-from shardd.doors.liftbridge.nats_pool import Pool
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError
@@ -50,44 +48,6 @@ _NOBODY: Final = -1
 _AUTHORIZATION: Final = "Authorization Violation"
 _SLOW: Final = "Slow Consumer"
 _log = logging.getLogger(__name__)
-
-
-class NatsLimits(msgspec.Struct, frozen=True):
-    """`payload_bytes_max`: of a message with its headers; times as `server.*` has them."""
-
-    payload_bytes_max: int
-    connections_max: int
-    connections_per_address_max: int
-    partial_frame_timeout_s: float
-    slow_reader_timeout_s: float
-
-
-class House(Protocol):
-    """The server, as its connections see it. `unread`, `unsent`: bytes of all connections. `buffer`: what is read goes
-    there first."""
-
-    door: Door
-    ingest: Ingest
-    audience: Audience
-    limits: NatsLimits
-    unread: Pool
-    unsent: Pool
-    buffer: bytearray
-
-    def admit(self, connection: NatsConnection) -> bool:
-        """Whether there is room for another one."""
-
-    def knows(self, connection: NatsConnection) -> None:
-        """It has said who it is, or has ended."""
-
-    def left(self, connection: NatsConnection) -> None: ...
-
-    def is_busy(self, connection: NatsConnection) -> None:
-        """It has requests: it gets a turn."""
-
-    def may_be_anonymous(self, host: str) -> bool: ...
-
-    def info(self, connection: NatsConnection) -> bytes: ...
 
 
 class NatsConnection(asyncio.BufferedProtocol):
@@ -154,12 +114,14 @@ class NatsConnection(asyncio.BufferedProtocol):
 
     # ---- requests ----
 
-    def take_turn(self) -> bool:
-        """Some of its requests; True: there may be more. Called by the server."""
+    def take_turn(self, end_s: float) -> bool:
+        """Some of its requests, one at least, until then; True: there may be more. Called by the server."""
         try:
-            for _ in range(TURN_REQUESTS_MAX):
+            for number in range(TURN_REQUESTS_MAX):
                 if self._waiting is not None:
                     return False
+                if number and self._loop.time() >= end_s:
+                    break
                 request = self._requests.take()
                 if request is None:
                     self._read_on()
@@ -220,30 +182,34 @@ class NatsConnection(asyncio.BufferedProtocol):
             self.send(OK)
 
     def _publish(self, said: Pub) -> None:
-        if self.house.ingest.publisher.has_room(self.client):
-            self._pass_on(said)
-        else:
-            self._wait_for(self._publish_with_room(said))
+        has_room = self.house.ingest.publisher.has_room(self.client)
+        rest = self._pass_on(said) if has_room else self._publish_with_room(said)
+        if rest is not None:
+            self._wait_for(rest)
 
     async def _publish_with_room(self, said: Pub) -> None:
         await self.house.ingest.publisher.room(self.client)
-        self._pass_on(said)
+        rest = self._pass_on(said)
+        if rest is not None:
+            await rest
 
-    def _pass_on(self, said: Pub) -> None:
-        """To the streams of its subject, and from there to whoever has subscribed; or only to subscribers."""
+    def _pass_on(self, said: Pub) -> Coroutine[Any, Any, None] | None:
+        """To the streams of its subject, and from there to whoever has subscribed; or only to subscribers. What it
+        returns is to be awaited before anything else of this connection."""
         ingest, audience = self.house.ingest, self.house.audience
         targets = ingest.view.router.matches(said.subject)
         message = Message(said.subject, said.reply, said.payload, self)
         if not targets:
             audience.tell_user(self.user_id, message)
-            return
+            return None
         stored: Callable[[], None] | None = None
         if audience.has_subscribers:
             known = ingest.view.streams()
             streams = [known[target.stream] for target in targets if target.stream in known]
             if audience.is_wanted(said.subject, streams):
                 stored = partial(audience.tell_all, message, streams)
-        ingest.take(self.client, Arrived(said.subject, said.reply, said.payload, self._send_ack, stored), targets)
+        arrived = Arrived(said.subject, said.reply, said.payload, self._send_ack, stored)
+        return ingest.take(self.client, arrived, targets)
 
     def _send_ack(self, inbox: str, payload: bytes) -> None:
         self.house.audience.tell_user(self.user_id, Message(inbox, "", payload, None))
@@ -276,6 +242,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         if self._has_client:
             raise NatsError("Unknown Protocol Operation")
         self._has_client = True
+        self.house.knows(self)  # it waits in the line of logins, if it has to
         self._wait_for(self._log_in(said))
 
     async def _log_in(self, said: Connect) -> None:

@@ -148,7 +148,14 @@ class NatsLink:
                 self._ingest.losses.count(loss, where)
                 return
         arrived = Arrived(where, reply.decode(errors="replace"), payload, self._send_own_ack)
-        self._ingest.take(client, arrived, targets)
+        rest = self._ingest.take(client, arrived, targets)
+        if rest is None:
+            return
+        try:
+            async with asyncio.timeout(ROOM_S):
+                await rest
+        except TimeoutError:
+            self._ingest.losses.count(Loss.NO_ROOM, where)
 
     async def _room(self) -> DoorClient | None:
         """Somebody who can publish now. After one message that has waited in vain no other one waits, until there is

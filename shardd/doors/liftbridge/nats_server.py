@@ -14,15 +14,17 @@ from typing import Final
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience, Message
-from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection, NatsLimits
+from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection
 from shardd.doors.liftbridge.nats_figures import tell_figures
+from shardd.doors.liftbridge.nats_house import NatsLimits
 from shardd.doors.liftbridge.nats_pool import Pool
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
 
 UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections
 UNSENT_BYTES_MAX: Final = 64 << 20
-STRANGERS_MAX: Final = 128  # connections that have not said who they are; the oldest one goes for a new one
+STRANGERS_MAX: Final = 128  # connections that have not said who they are: for a new one the oldest one of the address
+# goes that has most of them
 TURN_S: Final = 0.002  # for requests, in one turn of the loop
 LOOK_S: Final = 1.0
 _BACKLOG: Final = 1_024
@@ -99,7 +101,8 @@ class NatsServer:
     def admit(self, connection: NatsConnection) -> bool:
         host, limits = connection.host, self.limits
         if len(self._strangers) >= STRANGERS_MAX:
-            next(iter(self._strangers)).fail("Authentication Timeout")
+            most, _ = Counter(each.host for each in self._strangers).most_common(1)[0]
+            next(each for each in self._strangers if each.host == most).fail("Authentication Timeout")
         if len(self._connections) >= limits.connections_max or self._of[host] >= limits.connections_per_address_max:
             return False
         self._connections.add(connection)
@@ -153,7 +156,7 @@ class NatsServer:
         while self._busy:
             connection = self._busy.popleft()
             self._busy_set.discard(connection)
-            if connection.take_turn() and connection not in self._busy_set:
+            if connection.take_turn(end_s) and connection not in self._busy_set:
                 self._busy.append(connection)
                 self._busy_set.add(connection)
             if self._loop.time() >= end_s:

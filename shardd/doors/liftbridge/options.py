@@ -12,12 +12,18 @@ from shardd.doors.options import ConnectionOptions
 
 DOOR_NAME: Final = "liftbridge"
 COMMAND: Final = ("-m", "shardd.doors.liftbridge.main")
+ADDRESS_SHARE: Final = 2  # of the connections of gRPC, one address has at most this part
 
 
 class LiftbridgeOptions(ConnectionOptions, frozen=True):
     """gRPC counts no connections by address."""
 
     liftbridge: Liftbridge
+
+    @property
+    def grpc_connections_per_address_max(self) -> int:
+        share = max(1, self.connections_max // ADDRESS_SHARE)
+        return min(share, self.server.connections_per_address_max or share)
 
 
 def encode_options(settings: Settings) -> bytes:

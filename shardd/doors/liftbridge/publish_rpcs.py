@@ -15,10 +15,10 @@ from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.acks import TOO_LARGE_TEXT, ack_of, async_error, async_response, new_inbox, refusal
 from shardd.doors.liftbridge.calls import Call, decoded
 from shardd.doors.liftbridge.ingest import NONE, is_acked
-from shardd.doors.liftbridge.publishing import AckError, Outcome
+from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.registry import Registry
-from shardd.doors.liftbridge.router import partition_subject
-from shardd.doors.liftbridge.spread import Spread, message_of
+from shardd.doors.liftbridge.router import Target, partition_subject
+from shardd.doors.liftbridge.spread import Spread
 from shardd.doors.liftbridge.status import (
     NO_LOGIN,
     READ_ONLY_TEXT,
@@ -63,7 +63,8 @@ class PublishRpcs:
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         subject = partition_subject(stream.subject, request.partition)
         done = partial(_settle, stored)
-        told = self.spread.send(client, stream, request.partition, subject, request, done, request.ackInbox)
+        told: list[StreamInfo] = []
+        await self.spread.send(client, (stream, request.partition), subject, request, done, told, request.ackInbox)
         outcome = await stored
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         if outcome.status is Status.OK:
@@ -89,12 +90,9 @@ class PublishRpcs:
         self._require_size(request)
         waits = call.seconds_left is not None and request.ackPolicy != NONE
         client = await self._room(call)
-        message, first = message_of(request, subject), _First()
-        told = []
-        for target in self._registry.router.matches(subject):
-            stream = self.spread.send_to(client, target, message, request, partial(first.heard, target))
-            told += [] if stream is None else [stream]
-        first.waits = len(told)
+        first, told = _First(), list[StreamInfo]()
+        await self.spread.send_by_subject(client, request, first.heard, told)
+        first.expect(len(told))
         if not told:
             self.spread.announce(client, subject, request, ())
             if waits:
@@ -159,18 +157,29 @@ class _First:
     """What becomes of a message that several may store: the first that has, or nobody has."""
 
     def __init__(self) -> None:
-        self.found: asyncio.Future[tuple[Any, Outcome]] = asyncio.get_running_loop().create_future()
-        self.waits = 0
-        self._failed = 0
+        self.found: asyncio.Future[tuple[Target, Outcome]] = asyncio.get_running_loop().create_future()
+        self._failures: list[tuple[Target, Outcome]] = []
+        self._expected = 0
 
-    def heard(self, target: Any, outcome: Outcome) -> None:
-        self._failed += outcome.status is not Status.OK
-        if not self.found.done() and (outcome.status is Status.OK or self._failed == self.waits):
+    def heard(self, target: Target, outcome: Outcome) -> None:
+        if outcome.status is not Status.OK:
+            self._failures.append((target, outcome))
+            self._judge()
+        elif not self.found.done():
             self.found.set_result((target, outcome))
+
+    def expect(self, count: int) -> None:
+        """From so many, all that there are."""
+        self._expected = count
+        self._judge()
+
+    def _judge(self) -> None:
+        if not self.found.done() and len(self._failures) == self._expected > 0:
+            self.found.set_result(self._failures[-1])
 
 
 class _Sent:
-    """A message that is on its way. `told`: all streams that get it."""
+    """A message that is on its way. `told`: the streams that get it."""
 
     __slots__ = ("client", "request", "size", "stream", "subject", "told")
 
@@ -180,7 +189,7 @@ class _Sent:
         self.subject = subject
         self.request = request
         self.size = size
-        self.told: Sequence[StreamInfo] = ()
+        self.told: list[StreamInfo] = []
 
 
 class _Session:
@@ -250,9 +259,8 @@ class _Session:
         self._waiting += 1
         self._waiting_bytes += size
         sent = _Sent(client, stream, subject, request, size)
-        sent.told = self._rpcs.spread.send(
-            client, stream, request.partition, subject, request, partial(self._stored, sent)
-        )
+        done = partial(self._stored, sent)
+        await self._rpcs.spread.send(client, (stream, request.partition), subject, request, done, sent.told)
 
     def _stored(self, sent: _Sent, outcome: Outcome) -> None:
         stream, request = sent.stream, sent.request

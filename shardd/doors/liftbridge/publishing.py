@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.publish_batches import AckError, Done, Outcome, Pending, is_plain, next_batch
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
@@ -19,13 +19,13 @@ from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stor
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
 from shardd.protocol.record_layout import RECORD_HEAD
 
-BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
 PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients
 PENDING_MESSAGES_MAX: Final = 131_072
 UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
-TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of
+TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of, but
+TURN_S: Final = 0.005  # is the longest that a turn tells: what whoever hears of a message does takes its time
 GATHERED_MESSAGES: Final = 64  # that came while a batch was under way are the next one at once; fewer wait for others
 GATHER_S: Final = 0.001
 COMMAND: Final = "liftbridge_publish"
@@ -37,37 +37,7 @@ _TOO_LARGE: Final = frozenset({Status.TOO_BIG_MESSAGE_PAYLOAD, Status.TOO_BIG_US
 _log = logging.getLogger(__name__)
 
 
-class AckError(IntEnum):
-    """`proto.Ack.Error`."""
-
-    OK = 0
-    UNKNOWN = 1
-    INCORRECT_OFFSET = 2
-    TOO_LARGE = 3
-    ENCRYPTION = 4
-
-
-class Outcome(NamedTuple):
-    """What became of a message. `status` OK: it is stored at `offset`, with the time of the log. 12001: the worker was
-    lost or gave no answer, and nobody knows; every other status: it is not stored. `reason`: a sentence, or ""."""
-
-    status: Status
-    offset: int = 0
-    timestamp_ns: int = 0
-    error: AckError = AckError.OK
-    reason: str = ""
-
-
-Done = Callable[[Outcome], None]
 _NOTHING: Final = Outcome(Status.OK)
-
-
-class _Pending(NamedTuple):
-    message: NewMessage
-    size: int
-    expected_offset: int
-    fsync: bool
-    done: Done | None
 
 
 class _Queue:
@@ -81,18 +51,23 @@ class _Queue:
         self.stream = stream
         self.partition = partition
         self.subject = partition_subject(stream.subject, partition)
-        self.waiting: deque[_Pending] = deque()
+        self.waiting: deque[Pending] = deque()
 
 
 _Key = tuple[DoorClient, int, int, int, int]
 
 
-class _Batch(NamedTuple):
-    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one."""
+class _Batch:
+    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one. `told`:
+    how many have heard of it."""
 
-    client: DoorClient
-    messages: list[_Pending]
-    base: Outcome
+    __slots__ = ("base", "client", "messages", "told")
+
+    def __init__(self, client: DoorClient, messages: list[Pending], base: Outcome) -> None:
+        self.client = client
+        self.messages = messages
+        self.base = base
+        self.told = 0
 
 
 class _Share:
@@ -182,7 +157,7 @@ class Publisher:
         if queue is None:
             queue = self._queues[key] = _Queue(client, stream, partition, key)
             self._make_ready(queue)
-        queue.waiting.append(_Pending(message, size, expected_offset, fsync, done))
+        queue.waiting.append(Pending(message, size, expected_offset, fsync, done))
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = _Share()
@@ -214,14 +189,11 @@ class Publisher:
 
     def _take_turn(self) -> None:
         self._is_due = False
-        left = TURN_MESSAGES_MAX
-        while self._answered and left > 0:
-            left -= len(self._answered[0].messages)
-            self._tell(self._answered.popleft())
+        self._tell_some()
         left = TURN_MESSAGES_MAX
         while self._ready and left > 0 and self._under_way_bytes < UNDER_WAY_BYTES_MAX:
             queue = self._next_queue()
-            batch = _next_batch(queue.waiting)
+            batch = next_batch(queue.waiting)
             left -= len(batch)
             size = sum(pending.size for pending in batch)
             self._under_way_bytes += size
@@ -241,7 +213,7 @@ class Publisher:
             del self._ready[client]
         return queue
 
-    async def _send(self, queue: _Queue, batch: list[_Pending], size: int) -> None:
+    async def _send(self, queue: _Queue, batch: list[Pending], size: int) -> None:
         base = _NOTHING
         try:
             records, batch, base = self._encoded(queue, batch)
@@ -270,11 +242,11 @@ class Publisher:
             del self._queues[queue.key]
             self._be_due()
 
-    def _encoded(self, queue: _Queue, batch: list[_Pending]) -> tuple[list[bytes], list[_Pending], Outcome]:
+    def _encoded(self, queue: _Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
         """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
         turn, so that answers have the order of the messages."""
         bytes_max = self._message_bytes_max
-        if all(_is_plain(each.message, queue.subject, bytes_max) for each in batch):
+        if all(is_plain(each.message, queue.subject, bytes_max) for each in batch):
             return records_of([each.message.value for each in batch]), batch, _NOTHING
         records: list[bytes] = []
         pack = RECORD_HEAD.pack
@@ -288,23 +260,34 @@ class Publisher:
             records.append(pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers)
         return records, batch, _NOTHING
 
-    def _tell(self, batch: _Batch) -> None:
-        client, messages, base = batch
-        self._give_back(client, messages)
-        for i, pending in enumerate(messages):
-            if pending.done is None:
-                continue
-            outcome = base
-            if base.status is Status.OK and i:
-                outcome = Outcome(Status.OK, base.offset + i, base.timestamp_ns + i * _NS_PER_US)
-            try:
-                pending.done(outcome)
-            except Exception:
-                _log.exception("what hears of a message")
+    def _tell_some(self) -> None:
+        """Whoever waits hears what became of it. There is room again when all of a batch have."""
+        clock, left = asyncio.get_running_loop().time, TURN_MESSAGES_MAX
+        end_s = clock() + TURN_S
+        while self._answered and left > 0:
+            batch = self._answered[0]
+            base, messages = batch.base, batch.messages
+            for at in range(batch.told, len(messages)):
+                if left <= 0 or (left < TURN_MESSAGES_MAX and clock() >= end_s):
+                    return
+                left -= 1
+                batch.told = at + 1
+                done = messages[at].done
+                if done is None:
+                    continue
+                outcome = base
+                if base.status is Status.OK and at:
+                    outcome = Outcome(Status.OK, base.offset + at, base.timestamp_ns + at * _NS_PER_US)
+                try:
+                    done(outcome)
+                except Exception:
+                    _log.exception("what hears of a message")
+            self._answered.popleft()
+            self._give_back(batch.client, messages)
 
     # ---- room ----
 
-    def _give_back(self, client: DoorClient, messages: list[_Pending]) -> None:
+    def _give_back(self, client: DoorClient, messages: list[Pending]) -> None:
         share, size = self._shares[client], sum(pending.size for pending in messages)
         for each in (share, self._all):
             each.size -= size
@@ -346,7 +329,7 @@ class Publisher:
         self._let_in()  # perhaps it was let in
 
 
-async def _stored(queue: _Queue, batch: list[_Pending], records: list[bytes]) -> Outcome:
+async def _stored(queue: _Queue, batch: list[Pending], records: list[bytes]) -> Outcome:
     """Of the first message. ShardError, WorkerLostError."""
     stream = queue.stream
     request = Publish(
@@ -361,32 +344,6 @@ async def _stored(queue: _Queue, batch: list[_Pending], records: list[bytes]) ->
     )
     said = await queue.client.command(COMMAND, request)
     return Outcome(Status.OK, said["base_offset"], said["timestamp_us"] * _NS_PER_US)
-
-
-def _is_plain(message: NewMessage, subject: str, bytes_max: int) -> bool:
-    """Whether its value is all there is of it."""
-    return (
-        0 < len(message.value) <= bytes_max
-        and not message.key
-        and not message.headers
-        and not message.reply_subject
-        and message.subject in ("", subject)
-    )
-
-
-def _next_batch(waiting: deque[_Pending]) -> list[_Pending]:
-    """What is stored together: a message that expects an offset goes alone."""
-    first = waiting.popleft()
-    batch, size = [first], first.size
-    if first.expected_offset != NO_EXPECTED_OFFSET:
-        return batch
-    while waiting and len(batch) < BATCH_MESSAGES_MAX:
-        following = waiting[0]
-        size += following.size
-        if size > BATCH_BYTES_MAX or following.expected_offset != NO_EXPECTED_OFFSET:
-            break
-        batch.append(waiting.popleft())
-    return batch
 
 
 def _refused(status: Status, reason: str) -> Outcome:

@@ -19,7 +19,8 @@ ALL_STREAMS: Final = "all_streams"
 _NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older than what it has said
 _SPACING_S: Final = 0.02  # between two looks that notices have asked for
 _FIND_S: Final = 0.05  # between two looks for names that are not known, and
-_FIND_SHARE: Final = 20  # so many times as long as one takes
+_FIND_SHARE: Final = 20  # so many times as long as one takes, but
+_FIND_MAX_S: Final = 2.0  # at most: one that took long has waited for a worker, or for the CPU
 _SLICE: Final = 256  # streams between two turns of the loop
 _decoder: Final = msgspec.msgpack.Decoder(StreamInfo, strict=False)
 _RETRY_S: Final = 0.2
@@ -84,7 +85,8 @@ class Registry:
             said = await self._door.task(ALL_STREAMS, AllStreams(), shard=_NEWEST_SHARD, kind=list[msgspec.Raw])
             await self._replace(await self._decoded(said))
             self._looked_at_s = began_s
-            self._look_again_at_s = loop.time() + max(_FIND_S, (loop.time() - began_s) * _FIND_SHARE)
+            took_s = loop.time() - began_s
+            self._look_again_at_s = loop.time() + min(_FIND_MAX_S, max(_FIND_S, took_s * _FIND_SHARE))
 
     async def follow(self) -> None:
         """Until it is cancelled: looks when something has changed."""

@@ -10,13 +10,13 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from shardd.doors.liftbridge.subject_trie import SubjectTrie, is_pattern
+from shardd.doors.liftbridge.subject_table import SubjectTable, is_pattern
 from shardd.protocol.liftbridge.creation import WILDCARD_TOKENS_MAX
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 REMEMBERED_SUBJECTS_MAX: Final = 4_096
+REMEMBERED_TARGETS_MAX: Final = 65_536  # of all of them
 _REMEMBERED_CHARACTERS_MAX: Final = 255  # of a subject; longer ones are looked up each time
-_REMEMBERED_TARGETS_MAX: Final = 16
 _REST: Final = ".>"
 _PARTITION_DIGITS_MAX: Final = 9
 _STEP_STREAMS: Final = 64
@@ -46,8 +46,9 @@ class Router:
     def __init__(self, choice: random.Random | None = None) -> None:
         self._choice = choice or random.Random()
         self._streams: dict[str, StreamInfo] = {}
-        self._listening: SubjectTrie[str, StreamInfo] = SubjectTrie()  # by name
+        self._listening: SubjectTable[str, StreamInfo] = SubjectTable()  # by name
         self._found: dict[str, _Found] = {}
+        self._found_targets = 0
 
     def matches(self, subject: str) -> list[Target]:
         """Where a message of this subject goes. A wildcard in it is a token as others are, as in NATS."""
@@ -97,14 +98,18 @@ class Router:
             if count % _STEP_STREAMS == 0:
                 yield
 
-    def _add(self, stream: StreamInfo) -> None:
+    def _forget(self) -> None:
         self._found.clear()
+        self._found_targets = 0
+
+    def _add(self, stream: StreamInfo) -> None:
+        self._forget()
         self._streams[stream.name] = stream
         if _fits(stream.subject):
             self._listening.add(stream.subject, stream.name, stream)
 
     def _remove(self, stream: StreamInfo) -> None:
-        self._found.clear()
+        self._forget()
         del self._streams[stream.name]
         if _fits(stream.subject):
             self._listening.remove(stream.subject, stream.name)
@@ -127,10 +132,11 @@ class Router:
                 groups.setdefault(stream.group, []).append((stream, number))
         found = _Found(plain, tuple(_members(group) for group in groups.values()))
         size = len(plain) + sum(len(group) for group in found.groups)
-        if len(subject) <= _REMEMBERED_CHARACTERS_MAX and size <= _REMEMBERED_TARGETS_MAX:
-            if len(self._found) >= REMEMBERED_SUBJECTS_MAX:
-                self._found.clear()
+        if len(subject) <= _REMEMBERED_CHARACTERS_MAX and size <= REMEMBERED_TARGETS_MAX:
+            if len(self._found) >= REMEMBERED_SUBJECTS_MAX or self._found_targets + size > REMEMBERED_TARGETS_MAX:
+                self._forget()
             self._found[subject] = found
+            self._found_targets += size
         return found
 
 

@@ -15,10 +15,11 @@ from shardd.doors.liftbridge.activity import Activity
 from shardd.doors.liftbridge.arrivals import Arrivals
 from shardd.doors.liftbridge.calls import Gate
 from shardd.doors.liftbridge.clients import make_clients
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
-from shardd.doors.liftbridge.endpoint import Service, generic_handler, server_options
+from shardd.doors.liftbridge.endpoint import Excess, Service, generic_handler, server_options
 from shardd.doors.liftbridge.followers import Followers
 from shardd.doors.liftbridge.group_clocks import GroupClocks
 from shardd.doors.liftbridge.group_rpcs import GroupRpcs
@@ -57,7 +58,9 @@ class Parts:
         self.door = door
         self.options = options
         self.clients = make_clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
-        self.gate = Gate(self.clients)
+        port = int(door.addresses[ADDRESS].rpartition(":")[2])
+        self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
+        self.gate = Gate(self.clients, self.connections)
         self.registry = Registry(door)
         self.partitions = Partitions()
         self.followers = Followers(self.partitions)
@@ -121,6 +124,7 @@ class Parts:
             },
         )
         return [
+            Excess(self.gate),
             generic_handler(api.SERVICE, service.handlers),
             generic_handler(HEALTH, self.health.handlers()),
             generic_handler(REFLECTION, reflection_handlers(self.gate)),
@@ -140,6 +144,7 @@ class Parts:
             self.followers.watch(),
             self.clocks.run(),
             self.pauses.run(),
+            self.connections.run(),
         ]
         if self.activity is not None:
             work.append(self.activity.run())

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.acks import ack_of
+from shardd.doors.liftbridge.fan_out import submit_all
 from shardd.doors.liftbridge.ingest import ALL, is_acked, is_inbox
-from shardd.doors.liftbridge.publishing import Done, Outcome, Publisher
+from shardd.doors.liftbridge.publish_batches import Done, Outcome
+from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.router import Target
 from shardd.protocol.errors import Status
@@ -44,37 +46,52 @@ class Spread:
         self._missed = 0
         self._next_line_s = 0.0
 
-    def send(
+    async def send(
         self,
         client: DoorClient,
-        stream: StreamInfo,
-        partition: int,
+        to: tuple[StreamInfo, int],
         subject: str,
         request: Any,
         done: Done,
+        told: list[StreamInfo],
         inbox: str = "",
-    ) -> Sequence[StreamInfo]:
-        """To a stream, for whoever waits with `done`, and to whoever else listens to the subject; they send their acks
-        to `inbox`. All these streams."""
+    ) -> None:
+        """To a partition of a stream, for whoever waits with `done`, and to whoever else listens to the subject; they
+        send their acks to `inbox`. All these streams are added to `told`. Nothing is awaited before the first one has
+        it."""
+        stream, partition = to
         message = message_of(request, subject)
+        told.append(stream)
         self._submit(client, stream, partition, message, request, request.expectedOffset, done)
-        told = [stream]
-        for target in self.others(Target(stream.name, partition), stream.group, subject):
+
+        def submit(target: Target) -> None:
             other = self._awake(target)
             if other is not None:
+                told.append(other)
                 along = partial(self._along, client, other, subject, request, inbox)
                 self._submit(client, other, target.partition, message, request, request.expectedOffset, along)
-                told.append(other)
-        return told
 
-    def send_to(
-        self, client: DoorClient, target: Target, message: NewMessage, request: Any, done: Done
-    ) -> StreamInfo | None:
-        """To one of those who listen; None: it takes none now. What comes by subject expects offset 0."""
-        stream = self._awake(target)
-        if stream is not None:
-            self._submit(client, stream, target.partition, message, request, 0, done)
-        return stream
+        others = self.others(Target(stream.name, partition), stream.group, subject)
+        rest = submit_all(self.publisher, client, others, submit) if others else None
+        if rest is not None:
+            await rest
+
+    async def send_by_subject(
+        self, client: DoorClient, request: Any, done: Callable[[Target, Outcome], None], told: list[StreamInfo]
+    ) -> None:
+        """To whoever listens to the subject of the request and takes something now; they are added to `told`. What
+        comes by subject expects offset 0."""
+        message = message_of(request, request.subject)
+
+        def submit(target: Target) -> None:
+            stream = self._awake(target)
+            if stream is not None:
+                told.append(stream)
+                self._submit(client, stream, target.partition, message, request, 0, partial(done, target))
+
+        rest = submit_all(self.publisher, client, self._registry.router.matches(request.subject), submit)
+        if rest is not None:
+            await rest
 
     def announce(self, client: DoorClient, subject: str, request: Any, streams: Sequence[StreamInfo]) -> None:
         """What these streams have stored, over NATS."""

@@ -201,6 +201,13 @@ class PausePartitions(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
 
 
+class PartitionEnds(msgspec.Struct, frozen=True):
+    """Answer: the offset of the next message of each, however the others came. 2010, 3007, 3 for too many."""
+
+    name: str
+    partitions: tuple[int, ...]
+
+
 class ExpireMember(msgspec.Struct, frozen=True):
     """A member was silent for too long. Nothing happens when the epoch is another one."""
 

@@ -35,6 +35,7 @@ def task_table(services: Services) -> dict[str, DoorTask]:
         "publish": tasks.publish,
         "poll": tasks.poll,
         "pause_partitions": tasks.pause_partitions,
+        "partition_ends": tasks.partition_ends,
         "tell_figures": services.liftbridge_figures.tell,
         "expire_member": tasks.expire_member,
         "events": partial(tasks.events, keep=keep_encoded),

@@ -1,0 +1,74 @@
+"""What is stored together, and what becomes of it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from shardd.protocol.errors import Status
+from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET
+
+BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
+
+
+class AckError(IntEnum):
+    """`proto.Ack.Error`."""
+
+    OK = 0
+    UNKNOWN = 1
+    INCORRECT_OFFSET = 2
+    TOO_LARGE = 3
+    ENCRYPTION = 4
+
+
+class Outcome(NamedTuple):
+    """What became of a message. `status` OK: it is stored at `offset`, with the time of the log. 12001: the worker was
+    lost or gave no answer, and nobody knows; every other status: it is not stored. `reason`: a sentence, or ""."""
+
+    status: Status
+    offset: int = 0
+    timestamp_ns: int = 0
+    error: AckError = AckError.OK
+    reason: str = ""
+
+
+Done = Callable[[Outcome], None]
+
+
+class Pending(NamedTuple):
+    """A message that nobody has heard of yet."""
+
+    message: NewMessage
+    size: int
+    expected_offset: int
+    fsync: bool
+    done: Done | None
+
+
+def is_plain(message: NewMessage, subject: str, bytes_max: int) -> bool:
+    """Whether its value is all there is of it."""
+    return (
+        0 < len(message.value) <= bytes_max
+        and not message.key
+        and not message.headers
+        and not message.reply_subject
+        and message.subject in ("", subject)
+    )
+
+
+def next_batch(waiting: deque[Pending]) -> list[Pending]:
+    """What is stored together: a message that expects an offset goes alone."""
+    first = waiting.popleft()
+    batch, size = [first], first.size
+    if first.expected_offset != NO_EXPECTED_OFFSET:
+        return batch
+    while waiting and len(batch) < BATCH_MESSAGES_MAX:
+        following = waiting[0]
+        size += following.size
+        if size > BATCH_BYTES_MAX or following.expected_offset != NO_EXPECTED_OFFSET:
+            break
+        batch.append(waiting.popleft())
+    return batch

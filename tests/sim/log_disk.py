@@ -36,6 +36,7 @@ class _File:
         self.content = bytearray(content)
         self.durable = bytearray(content)
         self.pending: list[tuple[int, bytes | None]] = []
+        self.refusals: list[str] = []  # a write, and what was to undo it, in a row
 
 
 class _Directory:
@@ -57,6 +58,7 @@ class LogDisk:
         self._tree = _Directory()
         self._changes: list[_Change] = []
         self._nodes: dict[int, _Node] = {}
+        self._keeping: set[_File] = set()  # what they have refused
         self.dead = False
         self.death_after = -1  # so many more calls
         self.errno_share = 0.0
@@ -118,11 +120,11 @@ class LogDisk:
         failure = self._judge("pwrite")
         if failure:
             if len(data) < 2 or not alive or (failure == -errno.EINTR) or self._rng.random() < 0.5:
-                return failure
+                return self._refused(descriptor, "pwrite", failure)
             data = data[: self._rng.randrange(1, len(data))]  # a part was written
         os.pwrite(descriptor, data, position)
         self._write(self._file(descriptor), position, data)
-        return failure if self.dead else len(data)
+        return failure if self.dead else self._refused(descriptor, "pwrite", 0) or len(data)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes | int:
         failure = self._judge("pread")
@@ -133,7 +135,7 @@ class LogDisk:
         if not failure:
             os.ftruncate(descriptor, length)
             self._write(self._file(descriptor), length, None)
-        return failure
+        return self._refused(descriptor, "ftruncate", failure)
 
     def allocate(self, descriptor: int, start: int, length: int) -> int:
         failure = self._judge("allocate")
@@ -194,12 +196,35 @@ class LogDisk:
         self._change([(directory, name, _Directory())])
         return 0
 
+    def _refused(self, descriptor: int, call: str, failure: int) -> int:
+        """The same failure; 0: it was taken."""
+        file = self._file(descriptor)
+        if failure == -errno.EINTR or self.dead:
+            return failure
+        if failure:
+            file.refusals.append(call)
+        else:
+            file.refusals.clear()
+        if file.refusals[:3] == ["pwrite", "ftruncate", "pwrite"]:
+            self._keeping.add(file)
+        else:
+            self._keeping.discard(file)
+        return failure
+
+    @property
+    def keeps_what_was_refused(self) -> bool:
+        """In one of its files: it refused a write, to cut off what was there of it, and to overwrite that."""
+        return bool(self._keeping)
+
     # ---- the machine ----
 
     def restart(self) -> None:
         """A new process: the page cache stays."""
         for descriptor in list(self._nodes):
             self.close(descriptor)
+        for file in self._keeping:
+            file.refusals.clear()
+        self._keeping.clear()
         self.dead = False
         self.death_after = -1
 

@@ -43,6 +43,10 @@ int partition_cut_ahead(partition *p) {
     return 0;
 }
 
+bool partition_has_refused(const partition *p) {
+    return p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0) && p->segments.count > 0;
+}
+
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);

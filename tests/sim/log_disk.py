@@ -36,7 +36,7 @@ class _File:
         self.content = bytearray(content)
         self.durable = bytearray(content)
         self.pending: list[tuple[int, bytes | None]] = []
-        self.refusals: list[str] = []  # a write, and what was to undo it, in a row
+        self.refusals: list[str] = []  # a part of a write that was taken, and what was refused since
 
 
 class _Directory:
@@ -58,7 +58,7 @@ class LogDisk:
         self._tree = _Directory()
         self._changes: list[_Change] = []
         self._nodes: dict[int, _Node] = {}
-        self._keeping: set[_File] = set()  # what they have refused
+        self._keeping: set[_File] = set()  # they have parts of what was refused
         self.dead = False
         self.death_after = -1  # so many more calls
         self.errno_share = 0.0
@@ -124,7 +124,9 @@ class LogDisk:
             data = data[: self._rng.randrange(1, len(data))]  # a part was written
         os.pwrite(descriptor, data, position)
         self._write(self._file(descriptor), position, data)
-        return failure if self.dead else self._refused(descriptor, "pwrite", 0) or len(data)
+        if not self.dead:
+            self._refused(descriptor, "part" if failure else "pwrite", 0)
+        return failure if self.dead else len(data)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes | int:
         failure = self._judge("pread")
@@ -201,11 +203,11 @@ class LogDisk:
         file = self._file(descriptor)
         if failure == -errno.EINTR or self.dead:
             return failure
-        if failure:
-            file.refusals.append(call)
-        else:
+        if not failure:
             file.refusals.clear()
-        if file.refusals[:3] == ["pwrite", "ftruncate", "pwrite"]:
+        if failure or call == "part":
+            file.refusals.append(call)
+        if file.refusals[:4] == ["part", "pwrite", "ftruncate", "pwrite"]:
             self._keeping.add(file)
         else:
             self._keeping.discard(file)
@@ -213,7 +215,8 @@ class LogDisk:
 
     @property
     def keeps_what_was_refused(self) -> bool:
-        """In one of its files: it refused a write, to cut off what was there of it, and to overwrite that."""
+        """In one of its files: it took a part of a write, refused the others, to cut off that part, and to overwrite
+        it."""
         return bool(self._keeping)
 
     # ---- the machine ----

@@ -2,12 +2,12 @@
  * `entries_max` of them, none older than `age_us`. Exact: an id is found if and only if it is one of these.
  *
  * Entries stand in a ring in the order of their messages, 24 bytes each, and have numbers in that order, modulo 2^22. A
- * table finds them by a hash whose key nobody outside knows, so that chosen ids do not collide: buckets of one line of
- * the cache, so an id costs one line that has to be fetched, whether it is known or new (docs/adr/0102-a-line-for-an-id.md).
- * A bucket is a ring itself: its oldest slot gets the next id that begins there, if the entry in it has left the window.
- * Else that id goes to the next bucket, and the head of this one says so, for as long as it is in the window. Who leaves
- * the window is not looked for: a number below those of the window is a free slot. One bucket for every few ids is swept
- * before such a number comes again.
+ * table finds them by a hash whose key nobody outside knows, so that chosen ids do not collide. Its buckets are lines
+ * of the cache: an id costs one line, known or new (docs/adr/0102-a-line-for-an-id.md). A bucket is a ring itself: its
+ * oldest slot gets the next id that begins there, if the entry in it has left the window. Else that id goes to the next
+ * bucket, and the head of this one says so, for as long as it is in the window. Who leaves the window is not looked
+ * for: a number below those of the window is a free slot. One bucket for every few ids is swept before such a number
+ * comes again.
  *
  * That is 36 bytes an id at most when the window is full: at most two thirds of the words of the table are used. Both
  * grow by doubling up to GROW_MAX entries, and then at once to the whole: no send waits for the move of more. One
@@ -34,8 +34,8 @@ typedef struct id_entry {
 typedef uint32_t id_words __attribute__((vector_size(16)));
 
 typedef union id_bucket { /* a line of the cache */
-    /* The first one is the head. Bits 0 to 21: number of the last entry that had no room here; 22 to 25: the oldest slot.
-     * The others are slots. Bits 0 to 21: number of the entry; 22 to 31: of its hash. */
+    /* The first one is the head. Bits 0 to 21: number of the last entry that had no room here; 22 to 25: the oldest
+     * slot. The others are slots. Bits 0 to 21: number of the entry; 22 to 31: of its hash. */
     uint32_t words[ID_BUCKET_WORDS];
     id_words fours[ID_BUCKET_WORDS / 4];
 } id_bucket;

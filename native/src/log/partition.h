@@ -310,6 +310,9 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
 /* Writes the journal to the log and waiting index entries to the .index file. 0, 10006, 4007 or the sticky status. */
 uint32_t partition_flush(partition *p);
 uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
+/* The log still has a part of a write that was refused, as the device also refused to cut it off and to overwrite it. A
+ * restart could take it for messages, so each sync and flush tries again. */
+bool partition_has_refused(const partition *p);
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);
 /* What a sync covers: all of it, or what an acknowledgement at `durable` needs (an index is made anew from its log). */

@@ -184,8 +184,7 @@ bool partition_journal_take(partition *p, const struct iovec *parts, size_t coun
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* Cuts what the active log holds behind its records. 0 or -1. */
 int partition_cut_ahead(partition *p);
-/* The active log still has bytes of a write that was refused: a restart could take them for messages. */
-bool partition_has_refused(const partition *p);
+void partition_cut_refused(partition *p);   /* partition_has_refused, if it works now: no append may come any more */
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
 /* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
 uint32_t partition_save(partition *p);

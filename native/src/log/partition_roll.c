@@ -47,6 +47,10 @@ bool partition_has_refused(const partition *p) {
     return p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0) && p->segments.count > 0;
 }
 
+void partition_cut_refused(partition *p) {
+    if (partition_has_refused(p)) partition_cut_ahead(p);
+}
+
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #define CAPACITY_FIRST 64u
@@ -156,15 +155,16 @@ static void sweep(id_window *w, id_bucket *b) {
 }
 
 static uint64_t bytes_of(uint32_t capacity, uint32_t mask) {
-    return (uint64_t)capacity * sizeof(id_entry) + ((uint64_t)mask + 1) * sizeof(id_bucket);
+    return (uint64_t)capacity * sizeof(id_entry) + ((uint64_t)mask + 2) * sizeof(id_bucket);
 }
 
 static void give_back(id_window *w) {
     if (w->capacity > 0) w->memory->used_bytes -= bytes_of(w->capacity, w->mask);
     free(w->ring);
-    free(w->table);
+    free(w->table_block);
     w->ring = NULL;
     w->table = NULL;
+    w->table_block = NULL;
     w->capacity = w->mask = w->first = w->count = 0;
 }
 
@@ -175,13 +175,13 @@ static bool resize(id_window *w, uint32_t capacity) {
     if (bytes > w->memory->bytes_max - w->memory->used_bytes) return false;
     id_window larger = *w;
     larger.ring = malloc((size_t)capacity * sizeof *larger.ring);
-    larger.table = aligned_alloc(LINE_BYTES, (size_t)buckets * sizeof *larger.table);
-    if (larger.ring == NULL || larger.table == NULL) {
+    larger.table_block = calloc((size_t)buckets + 1, sizeof *larger.table); /* a large one is cleared as it is used */
+    if (larger.ring == NULL || larger.table_block == NULL) {
         free(larger.ring);
-        free(larger.table);
+        free(larger.table_block);
         return false;
     }
-    memset(larger.table, 0, (size_t)buckets * sizeof *larger.table);
+    larger.table = (id_bucket *)(((uintptr_t)larger.table_block + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1));
     larger.capacity = capacity;
     larger.mask = buckets - 1;
     larger.first = larger.count = 0;

@@ -3,6 +3,7 @@
 #include "test_partition_fixture.h"
 
 #include "log/partition_files.h"
+#include "log/partition_internal.h"
 
 static id_source ids;
 static char directory[128];
@@ -192,6 +193,37 @@ static void test_refused_records_do_not_come_back(void) {
     }
 }
 
+/* The device fails three times: whole records of a refused batch are in the log, and can neither be cut off nor
+ * overwritten. No append will come, so it is tried again with the next sync, or when the partition is closed. */
+static void test_refused_records_that_could_not_be_cut_go_with_the_next_sync(void) {
+    static const int errors[] = {EIO, ENOSPC};
+    static model m;
+    partition_options options;
+    for (unsigned i = 0; i < 4; i++) {
+        int error = errors[i % 2];
+        bool closes = i / 2 == 1;
+        partition *p = open_fresh(&options);
+        model_init(&m, options.segment_size_bytes);
+        CHECK_EQUAL(append_hundreds(p, &m, 3), 0);
+        fault_disk_plan(&faulty, FAULT_TRUNCATE, 1, 1, EIO, 0);
+        fault_disk_plan(&faulty, FAULT_WRITE, 1, 3, error, 550);
+        CHECK_EQUAL(append_hundreds(p, &m, 8), 10006);
+        CHECK_EQUAL(partition_state(p), error == EIO ? 10006 : 0);
+        CHECK_EQUAL(m.count, 3);
+        CHECK(partition_is_dirty(p));
+        if (closes) partition_close(p);
+        else partition_sync_now(p);
+        CHECK(!partition_has_refused(p));
+        partition_release(p); /* killed */
+        options.disk = &disk_system;
+        p = reopen(&options);
+        check_whole(&m, p);
+        partition_close(p);
+        partition_release(p);
+        model_free(&m);
+    }
+}
+
 /* A segment whose tail cannot be cut is not left behind: the roll waits. */
 static void test_roll_waits_for_an_exact_log(void) {
     static model m;
@@ -301,6 +333,7 @@ int main(void) {
     RUN(test_short_writes);
     RUN(test_writes_that_cannot_be_cut);
     RUN(test_refused_records_do_not_come_back);
+    RUN(test_refused_records_that_could_not_be_cut_go_with_the_next_sync);
     RUN(test_roll_waits_for_an_exact_log);
     RUN(test_name_errors);
     RUN(test_read_errors);

@@ -10,6 +10,19 @@ static uint64_t first_of[BATCHES];
 static bool count_what_was_refused; /* canary */
 static unsigned refused;
 
+/* A batch of so many messages of 300 bytes, each with its number. */
+static uint32_t send_some(partition *p, uint64_t sequence, uint32_t count, produced *made) {
+    static uint8_t messages[1 << 12];
+    append_batch b = {.messages = messages, .count = count, .length = make_records(messages, count, 300, 300)};
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(messages + b.length / count * i + RECORD_HEADER_SIZE, &sequence, sizeof sequence);
+    uint32_t status = send_once(p, &b, sequence);
+    *made = b.made;
+    return status;
+}
+
+static uint32_t send(partition *p, uint64_t sequence, produced *made) { return send_some(p, sequence, 1, made); }
+
 /* The batch until it is there. False: the partition takes no more writes. */
 static bool deliver(partition *p, uint64_t sequence) {
     for (unsigned i = 0; i < TRIES; i++) {
@@ -91,6 +104,43 @@ static void test_what_was_refused_counts_for_nothing_and_is_accepted_later(void)
     CHECK(refused > 100);
 }
 
+/* The device fails three times: what is in the log of a refused batch can neither be cut off nor overwritten. Killed
+ * then, or after the next sync, and the producer sends it again. `bytes`: that came into the log. */
+static void refused_and_not_cut(size_t bytes, uint32_t messages, bool synced) {
+    unsigned times[BATCHES];
+    produced made;
+    snprintf(directory, sizeof directory, "%s/n%zu-%u/p", test_root, bytes, synced);
+    memory = (producer_memory){.boot = {1}, .known_last = 5};
+    fault_disk_init(&faulty);
+    partition_options options = options_on(&faulty.disk, LEVEL_WRITTEN, 1500);
+    partition *p = partition_open(&options, NULL, 0);
+    CHECK_EQUAL(send(p, 0, &made), 0);
+    fault_disk_plan(&faulty, FAULT_TRUNCATE, 1, 1, EPERM, 0);
+    fault_disk_plan(&faulty, FAULT_WRITE, 2, 3, ENOSPC, bytes); /* the first one is that of its slot */
+    CHECK_EQUAL(send_some(p, 1, messages, &made), 10006);
+    CHECK(partition_state(p) != 0);
+    if (synced) partition_sync_now(p);
+    partition_release(p); /* killed */
+    fault_disk_init(&faulty);
+    p = reopen(&options);
+    CHECK_EQUAL(send_some(p, 1, messages, &made), 0);
+    CHECK_EQUAL(made.kind, synced ? PRODUCED_STORED : PRODUCED_UNKNOWN); /* unfinished_batch.py cuts by the slot */
+    if (synced) CHECK_EQUAL(made.first, 1);
+    CHECK_EQUAL(send(p, 2, &made), 0);
+    CHECK_EQUAL(made.kind, synced ? PRODUCED_STORED : PRODUCED_UNKNOWN);
+    count_in_log(p, times, BATCHES);
+    CHECK_EQUAL(times[1], synced ? messages : messages - 1);
+    partition_close(p);
+    partition_release(p);
+}
+
+static void test_a_refused_batch_that_could_not_be_cut_off_is_not_stored_once_more(void) {
+    const size_t record = RECORD_HEADER_SIZE + 300;
+    for (size_t bytes = record - 1; bytes < 2 * record; bytes += 7) refused_and_not_cut(bytes, 2, true);
+    refused_and_not_cut(record + 1, 2, false);
+    refused_and_not_cut(2 * record + 1, 3, false);
+}
+
 static void test_a_batch_that_was_refused_and_counted_is_found(void) {
     check_hidden hidden = check_hide();
     count_what_was_refused = true;
@@ -103,6 +153,7 @@ int main(void) {
     test_root_make();
     id_source_seed_fixed(&ids, 3);
     RUN(test_what_was_refused_counts_for_nothing_and_is_accepted_later);
+    RUN(test_a_refused_batch_that_could_not_be_cut_off_is_not_stored_once_more);
     RUN(test_a_batch_that_was_refused_and_counted_is_found);
     test_root_remove();
     return check_report();

@@ -37,6 +37,7 @@ class _File:
         self.content = bytearray(content)
         self.durable = bytearray(content)
         self.pending: list[tuple[int, bytes | None]] = []
+        self.refusals: list[str] = []  # a part of a write that was taken, and what was refused since
 
 
 class _Directory:
@@ -58,6 +59,7 @@ class LogDisk:
         self._tree = _Directory()
         self._changes: list[_Change] = []
         self._nodes: dict[int, _Node] = {}
+        self._keeping: set[_File] = set()  # they have parts of what was refused
         self.dead = False
         self.death_after = -1  # so many more calls
         self.errno_share = 0.0
@@ -119,10 +121,12 @@ class LogDisk:
         failure = self._judge("pwrite")
         if failure:
             if len(data) < 2 or not alive or (failure == -errno.EINTR) or self._rng.random() < 0.5:
-                return failure
+                return self._refused(descriptor, "pwrite", failure)
             data = data[: self._rng.randrange(1, len(data))]  # a part was written
         os.pwrite(descriptor, data, position)
         self._write(self._file(descriptor), position, data)
+        if not self.dead:
+            self._refused(descriptor, "part" if failure else "pwrite", 0)
         return failure if self.dead else len(data)
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes | int:
@@ -134,7 +138,7 @@ class LogDisk:
         if not failure:
             os.ftruncate(descriptor, length)
             self._write(self._file(descriptor), length, None)
-        return failure
+        return self._refused(descriptor, "ftruncate", failure)
 
     def allocate(self, descriptor: int, mode: int, start: int, length: int) -> int:
         failure = self._judge("allocate")
@@ -195,12 +199,36 @@ class LogDisk:
         self._change([(directory, name, _Directory())])
         return 0
 
+    def _refused(self, descriptor: int, call: str, failure: int) -> int:
+        """The same failure; 0: it was taken."""
+        file = self._file(descriptor)
+        if failure == -errno.EINTR or self.dead:
+            return failure
+        if not failure:
+            file.refusals.clear()
+        if failure or call == "part":
+            file.refusals.append(call)
+        if file.refusals[:4] == ["part", "pwrite", "ftruncate", "pwrite"]:
+            self._keeping.add(file)
+        else:
+            self._keeping.discard(file)
+        return failure
+
+    @property
+    def keeps_what_was_refused(self) -> bool:
+        """In one of its files: it took a part of a write, refused the others, to cut off that part, and to overwrite
+        it."""
+        return bool(self._keeping)
+
     # ---- the machine ----
 
     def restart(self) -> None:
         """A new process: the page cache stays."""
         for descriptor in list(self._nodes):
             self.close(descriptor)
+        for file in self._keeping:
+            file.refusals.clear()
+        self._keeping.clear()
         self.dead = False
         self.death_after = -1
 

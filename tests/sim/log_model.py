@@ -48,6 +48,7 @@ class LogModel:
         self._attempts: dict[int, list[int | None]] = defaultdict(list)  # stores that failed or have no answer
         self._half_written: set[int] = set()  # since the last power cut: of a store that failed, a half may be damaged
         self.power_was_cut = False
+        self._refused_stay = False
 
     @property
     def end(self) -> int:
@@ -163,8 +164,9 @@ class LogModel:
 
     # ---- crashes ----
 
-    def killed(self) -> None:
-        self.power_was_cut = False
+    def killed(self, *, refused_stay: bool = False) -> None:
+        """`refused_stay`: the disk did not let go of what it had refused."""
+        self.power_was_cut, self._refused_stay = False, refused_stay
 
     def power_cut(self) -> None:
         self.power_was_cut = True
@@ -215,7 +217,7 @@ class LogModel:
         if offset < promised:
             self._report(f"another message is at offset {offset} than was promised there")
         for candidate, refused in self._maybe.get(offset, ()):
-            if candidate == record and (self.power_was_cut or not refused):
+            if candidate == record and (self.power_was_cut or self._refused_stay or not refused):
                 return
         self._report(f"a message is at offset {offset} that was refused, purged or never sent there")
 

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from shardd.log import layout
+from tests.sim.findings import Trace
 from tests.sim.log_disk import LogDisk
 from tests.sim.log_library import LogPartition
 from tests.sim.log_model import LogModel
@@ -23,6 +24,7 @@ class Syncs:
     model: LogModel
     partition: LogPartition
     planted: Planted
+    trace: Trace
     running: list[int] | None = None  # descriptors of the sync under way
     sync_error = 0
 
@@ -37,7 +39,10 @@ class Syncs:
         if self.running is None:
             everything = self.rng.random() < 0.3
             most = self.rng.choice([1, 2, 64])
+            failures = self.disk.injected.total()
             self.running = self.partition.sync_begin(everything=everything, most=most)
+            if self.disk.keeps_what_was_refused and self.disk.injected.total() == failures:
+                self.trace.report("what is left of a write that was refused stays, and the disk would let it go")
             self.sync_error = 0
             self.model.sync_begins(self.partition.ends())
             self._note("sync begins", str(len(self.running)))

@@ -269,8 +269,8 @@ class LogWorld(Syncs):
             return
         self._note("kill")
         self._let_go(orderly=False)
+        self.model.killed(refused_stay=self.disk.keeps_what_was_refused)
         self.disk.restart()
-        self.model.killed()
         self._recover()
 
     def _power(self) -> None:

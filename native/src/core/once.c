@@ -39,12 +39,16 @@ static uint32_t reserve(core *k, owned *target, uint64_t count, uint64_t wall_us
 
 void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us) {
     uint64_t taken = 0, taken_bytes = 0;
+    id_group group;
+    group.count = group.used = 0;
     for (size_t i = 0; i < count; i++) {
         append_batch *b = &batches[i];
         id_filter filter = {0};
         b->status = reserve(k, target, b->count, wall_us);
-        if (b->status == 0) {
-            partition_filter(target->p, b, &filter, UINT32_MAX, wall_us);
+        if (b->status != 0) {
+            partition_filter_skips(&group, b->count);
+        } else {
+            partition_filter(target->p, b, count - i - 1, &filter, &group, UINT32_MAX, wall_us);
             if (b->count > 0 && target->send_limits != NULL)
                 send_limits_judge_behind(target->send_limits, target->p, taken, taken_bytes, target->send_place, b,
                                          k->counters.commits);
@@ -71,10 +75,12 @@ void once_failed(owned *target, append_batch *batches, size_t failed, size_t cou
 
 bool once_filter_large(core *k, owned *target, append_batch *b, id_filter *f, uint32_t *status) {
     uint64_t wall_us = clock_wall_us();
+    id_group group;
+    group.count = group.used = 0;
     *status = 0;
     if (f->read == 0 && !partition_has_window(target->p)) return true;
     *status = reserve(k, target, b->count - f->read, wall_us); /* the window may have changed since the last step */
-    if (*status == 0) return partition_filter(target->p, b, f, FILTER_STEP, wall_us);
+    if (*status == 0) return partition_filter(target->p, b, 0, f, &group, FILTER_STEP, wall_us);
     partition_take_back_ids(target->p, f->kept);
     return true;
 }

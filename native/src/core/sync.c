@@ -276,7 +276,7 @@ void sync_close(core *k) {
 static bool saved(owned *target) {
     bool clean = partition_flush(target->p) == 0 || partition_unsaved_bytes(target->p) == 0;
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
-    return clean || partition_state(target->p) != 0;
+    return (clean || partition_state(target->p) != 0) && !partition_has_refused(target->p);
 }
 
 /* Deals with the dirty partitions of level `memory`, or with all others and those that answers wait for. */

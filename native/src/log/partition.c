@@ -149,7 +149,8 @@ void partition_release(partition *p) {
 void partition_close(partition *p) {
     if (p->closed) return;
     if (partition_save(p) == 0) partition_index_flush(p);
-    if (p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next recovery */
+    if (p->state == 0) partition_cut_ahead(p); /* zeros that stay are cut by the next recovery */
+    else partition_cut_refused(p);
     partition_checkpoint_write(p);
     partition_write_start(p);
     p->closed = true;

@@ -146,10 +146,20 @@ typedef struct id_filter { /* how far it is in a batch; all zero at the beginnin
     uint64_t read_bytes, kept_bytes;
     uint32_t read, kept;
 } id_filter;
+#define ID_GROUP_MAX 64u  /* ids whose places are fetched together */
+typedef struct id_group { /* of the messages that come next, in one or more batches; none at the beginning */
+    uint32_t count, used;
+    uint32_t hashes[ID_GROUP_MAX];
+    bool fresh[ID_GROUP_MAX]; /* it had no id, and has got one */
+} id_group;
 /* Looks at the next `most` messages of a batch, with room reserved for all: those whose id the window has, or that came
  * before in the batch, leave it; the others are known from now on. An id of 0 gets one of the server first. True: it is
- * done, and the batch has its new length and count. */
-bool partition_filter(partition *p, append_batch *b, id_filter *f, uint32_t most, uint64_t now_us);
+ * done, and the batch has its new length and count. The `behind` batches behind it are those that come next, with the
+ * same group: their ids are fetched with those of this one, so that no batch waits for the memory alone. */
+bool partition_filter(partition *p, append_batch *b, size_t behind, id_filter *f, id_group *g, uint32_t most,
+                      uint64_t now_us);
+/* A batch of so many messages is not looked at. */
+void partition_filter_skips(id_group *g, uint32_t count);
 /* The newest `count` ids belong to messages that were not stored. */
 void partition_take_back_ids(partition *p, uint64_t count);
 
@@ -300,6 +310,9 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
 /* Writes the journal to the log and waiting index entries to the .index file. 0, 10006, 4007 or the sticky status. */
 uint32_t partition_flush(partition *p);
 uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
+/* The log still has a part of a write that was refused, as the device also refused to cut it off and to overwrite it. A
+ * restart could take it for messages, so each sync and flush tries again. */
+bool partition_has_refused(const partition *p);
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);
 /* What a sync covers: all of it, or what an acknowledgement at `durable` needs (an index is made anew from its log). */

@@ -96,6 +96,7 @@ uint32_t partition_save(partition *p) {
 
 uint32_t partition_flush(partition *p) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    partition_cut_refused(p);
     uint32_t status = partition_save(p);
     return status != 0 ? status : partition_index_flush(p);
 }

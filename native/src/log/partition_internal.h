@@ -192,6 +192,7 @@ void partition_space_begins(partition *p); /* with a new active segment, or anot
 void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
 /* Cuts what the active log holds behind its records, and gives back what was reserved. 0 or -1. */
 int partition_cut_ahead(partition *p);
+void partition_cut_refused(partition *p);   /* partition_has_refused, if it works now: no append may come any more */
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
 /* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
 uint32_t partition_save(partition *p);

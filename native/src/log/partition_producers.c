@@ -53,9 +53,11 @@ uint32_t partition_judge_producer(partition *p, append_batch *b) {
     return producers_judge(p->producers, &b->by, &b->made);
 }
 
-/* What is written must not count, as its records are not there: a restart could take others for them. */
+/* What is written must not count, as its records are not there: a restart could take others for them. Where they could
+ * not be cut off again it stays: a restart takes them for that batch, and it is not stored once more. */
 static void take_back(partition *p, const append_batch *b) {
-    if (!producers_failed(p->producers, &b->by)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    if (partition_has_refused(p) || !producers_failed(p->producers, &b->by))
+        partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
 }
 
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count) {

@@ -71,3 +71,11 @@ int partition_cut_ahead(partition *p) {
     partition_dirty_active(p);
     return 0;
 }
+
+bool partition_has_refused(const partition *p) {
+    return p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0) && p->segments.count > 0;
+}
+
+void partition_cut_refused(partition *p) {
+    if (partition_has_refused(p)) partition_cut_ahead(p);
+}

@@ -10,7 +10,9 @@
 #include <string.h>
 
 bool partition_is_dirty(const partition *p) {
-    if (p->closed || p->sync_failed) return false;
+    if (p->closed) return false;
+    if (partition_has_refused(p)) return true;
+    if (p->sync_failed) return false;
     return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty || p->offsets.directory_dirty ||
            (p->producers != NULL && p->producers->dirty) ||
            ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
@@ -127,7 +129,9 @@ void partition_sync_lost(partition *p) {
 bool partition_sync_failed(const partition *p) { return p->sync_failed; }
 
 size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max) {
-    if (p->closed || p->sync_running || p->sync_failed) return 0;
+    if (p->closed || p->sync_running) return 0;
+    partition_cut_refused(p);
+    if (p->sync_failed) return 0;
     bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
     if (p->offsets.directory_dirty) p->dirty_directories |= 1;

@@ -11,7 +11,6 @@
 
 #define EXPIRE_STEP 1024u /* ids that leave for their age in one step, or twice what comes */
 #define LOADED_BYTES 24u
-#define ID_GROUP_MAX 16u /* ids whose places are fetched together */
 
 bool partition_has_window(const partition *p) { return p->window != NULL; }
 
@@ -33,9 +32,18 @@ bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
     id_window *w = p->window;
     ASSERT(w != NULL);
     if (!id_window_reserve(w, count)) return false;
-    for (size_t i = 0; i < count; i++, entries += LOADED_BYTES) {
-        uint64_t id[2] = {load_u64(entries), load_u64(entries + 8)};
-        id_window_add(w, id, id_window_hash(w, id), load_u64(entries + 16));
+    uint32_t hashes[ID_GROUP_MAX];
+    for (size_t first = 0, end; first < count; first = end) {
+        end = count - first < ID_GROUP_MAX ? count : first + ID_GROUP_MAX;
+        for (size_t i = first; i < end; i++) {
+            const uint64_t id[2] = {load_u64(entries + i * LOADED_BYTES), load_u64(entries + i * LOADED_BYTES + 8)};
+            hashes[i - first] = id_window_hash(w, id);
+        }
+        for (size_t i = first; i < end; i++) {
+            const uint8_t *entry = entries + i * LOADED_BYTES;
+            const uint64_t id[2] = {load_u64(entry), load_u64(entry + 8)};
+            id_window_add(w, id, hashes[i - first], load_u64(entry + 16), true);
+        }
     }
     return true;
 }
@@ -56,56 +64,62 @@ bool partition_reserve_ids(partition *p, uint64_t count, uint64_t now_us) {
     return id_window_reserve(p->window, count);
 }
 
-/* The next records of a batch, and where their ids will be looked for. */
-typedef struct id_group {
-    uint32_t count;
-    uint32_t hashes[ID_GROUP_MAX];
-    bool fresh[ID_GROUP_MAX]; /* it had no id, and has got one */
-} id_group;
-
 static uint64_t size_of(const uint8_t *record) {
     return (uint64_t)RECORD_HEADER_SIZE + load_u32(record + 48) + load_u32(record + 52);
 }
 
-static void look_ahead(partition *p, const append_batch *b, const id_filter *f, uint32_t most, id_group *g) {
+/* The next group: of this batch, and of those behind it. */
+static void look_ahead(partition *p, const append_batch *b, size_t behind, const id_filter *f, uint32_t most,
+                       id_group *g) {
     uint64_t at = f->read_bytes;
-    for (g->count = 0; g->count < ID_GROUP_MAX && g->count < most && f->read + g->count < b->count; g->count++) {
-        uint8_t *record = b->messages + at;
-        at += size_of(record);
-        g->fresh[g->count] = load_u64(record + 8) == 0 && load_u64(record + 16) == 0;
-        if (g->fresh[g->count]) id_source_write(p->ids, record + 8);
-        const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
-        if (p->window != NULL) g->hashes[g->count] = id_window_hash(p->window, id);
+    uint32_t read = f->read;
+    g->count = g->used = 0;
+    if (most > ID_GROUP_MAX) most = ID_GROUP_MAX;
+    for (;; b++, behind--, at = 0, read = 0) {
+        for (; read < b->count && g->count < most; read++, g->count++) {
+            uint8_t *record = b->messages + at;
+            at += size_of(record);
+            g->fresh[g->count] = load_u64(record + 8) == 0 && load_u64(record + 16) == 0;
+            if (g->fresh[g->count]) id_source_write(p->ids, record + 8);
+            const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
+            if (p->window != NULL) g->hashes[g->count] = id_window_hash(p->window, id);
+        }
+        if (behind == 0 || g->count == most) break;
     }
-    if (p->window != NULL) id_window_prepare(p->window, g->count);
+    if (p->window != NULL) id_window_prepare(p->window, g->count + 1); /* the next batch looks how old the oldest is */
 }
 
-static void filter_group(partition *p, append_batch *b, id_filter *f, const id_group *g, uint64_t time_us) {
+static void filter_group(partition *p, append_batch *b, id_filter *f, id_group *g, uint32_t most, uint64_t time_us) {
     id_window *w = p->window;
-    for (uint32_t i = 0; i < g->count; i++, f->read++) {
+    for (; most > 0 && f->read < b->count && g->used < g->count; most--, f->read++, g->used++) {
         uint8_t *record = b->messages + f->read_bytes;
         uint64_t size = size_of(record);
         const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
         f->read_bytes += size;
-        if (w != NULL && !g->fresh[i] && id_window_has(w, id, g->hashes[i], time_us)) continue;
-        if (w != NULL) id_window_add(w, id, g->hashes[i], time_us);
+        if (w != NULL && !id_window_add(w, id, g->hashes[g->used], time_us, g->fresh[g->used])) continue;
         if (f->read_bytes - size != f->kept_bytes) memmove(b->messages + f->kept_bytes, record, size);
         f->kept_bytes += size;
         f->kept++;
     }
 }
 
-bool partition_filter(partition *p, append_batch *b, id_filter *f, uint32_t most, uint64_t now_us) {
+bool partition_filter(partition *p, append_batch *b, size_t behind, id_filter *f, id_group *g, uint32_t most,
+                      uint64_t now_us) {
     uint64_t time_us = time_of(p, now_us);
-    id_group g;
-    for (; most > 0 && f->read < b->count; most -= g.count) {
-        look_ahead(p, b, f, most, &g);
-        filter_group(p, b, f, &g, time_us);
+    while (most > 0 && f->read < b->count) {
+        uint32_t before = f->read;
+        if (g->used == g->count) look_ahead(p, b, behind, f, most, g);
+        filter_group(p, b, f, g, most, time_us);
+        most -= f->read - before;
     }
     if (f->read < b->count) return false;
     b->length = f->kept_bytes;
     b->count = f->kept;
     return true;
+}
+
+void partition_filter_skips(id_group *g, uint32_t count) {
+    g->used += count < g->count - g->used ? count : g->count - g->used;
 }
 
 void partition_take_back_ids(partition *p, uint64_t count) {

@@ -100,10 +100,11 @@ class ShardReader(DataSourceReader):
             end = planner.with_cuts(options, bounds, start, end)
             losses = Losses(accepted=not options.fail_on_data_loss)
             found = planner.slices(options, bounds, start, end, losses)
-            leases.take(server, options, found)
+            tasks = planner.tasks(found, end)
+            leased = leases.take(server, options, tasks)
         finally:
             server.close()
-        return [SlicePartition(*each) for each in planner.tasks(found, end)]
+        return [SlicePartition(*task, leased=each) for task, each in zip(tasks, leased, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)

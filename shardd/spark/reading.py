@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from shardd.spark import archive_files, cold, live
+from shardd.spark import cold, live, python_worker
 from shardd.spark.decode import Decoder, Verify
 from shardd.spark.leases import Leased, Renewal
 from shardd.spark.live import Polling
@@ -69,6 +69,7 @@ class TaskSettings:
 
 def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task as record batches. An empty plan gives Spark one task with no slice: no rows."""
+    python_worker.settle()
     if not isinstance(partition, SlicePartition):
         return
     if partition.version != FORMAT_VERSION:
@@ -164,6 +165,8 @@ def _batches(
                 label=f"partition {slice_.partition} of '{slice_.name}'",
             )
         case PieceOrigin.ARCHIVE:
+            from shardd.spark import archive_files  # loads Parquet
+
             return archive_files.read(
                 piece.path,
                 settings.columns,

@@ -1,45 +1,110 @@
-"""Files that tasks are to read stay while they read: the driver asks the server to leave them
+"""Files that tasks are to read stay while they read: the driver asks the server to leave them when it plans, and tasks
+that run long ask again, for what they read and for what tasks behind them will read
 (docs/adr/0090-a-lease-of-files.md). Without a lease, or when it ends early, a file that is gone is replaced or told as
 ever (reading.py)."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.leases import LeaseFiles
+from shardd.spark.live import Polling
 from shardd.spark.options import SourceOptions
 from shardd.spark.piece import PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName
+from shardd.spark.retry import Retries
 from shardd.spark.server import Server
 
 PARTITIONS_MAX: Final = 1024  # a request for each: what a plan of more may cost is not worth it
+PLACES_MAX: Final = 1 << 14  # that all tasks of a plan renew together, beside those of their own partitions
+_RENEWALS: Final = 3  # within the time of a lease
+_ANSWER_S: Final = 5.0  # a task does not wait longer for a favour
 _log = logging.getLogger(__name__)
 
 
-def take(server: Server, options: SourceOptions, slices: Sequence[Slice]) -> int:
-    """For the sealed segments of a plan; how many partitions have one."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A lease: the files of a partition from an offset on."""
+
+    name: TopicName
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """What a task renews, its own partitions first. `taken_s`: when it was asked for, by the clock of the driver.
+    Pickled to the executors."""
+
+    seconds: int = 0
+    taken_s: float = 0.0
+    places: tuple[Place, ...] = ()
+
+
+def take(server: Server, options: SourceOptions, tasks: Sequence[tuple[Slice, ...]]) -> list[Leased]:
+    """For the sealed segments of a plan; what each of its tasks is to renew."""
     if options.path is None or not options.lease_s:
-        return 0
+        return [Leased()] * len(tasks)
     lowest: dict[tuple[TopicName, int], int] = {}
-    for each in slices:
+    for each in (slice_ for task in tasks for slice_ in task):
         start = next((piece.start for piece in each.pieces if piece.place is PieceOrigin.SEGMENT), None)
         if start is not None:
-            place = (each.name, each.partition)
-            lowest[place] = min(start, lowest.get(place, start))
-    taken = 0
-    for (name, partition), start in list(lowest.items())[:PARTITIONS_MAX]:
+            partition = (each.name, each.partition)
+            lowest[partition] = min(start, lowest.get(partition, start))
+    wanted = [Place(*partition, start) for partition, start in lowest.items()][:PARTITIONS_MAX]
+    now_s = time.time()
+    places = _ask(server, wanted, options.lease_s)
+    ahead = PLACES_MAX // max(len(tasks), 1)
+    numbers = {(each.name, each.partition): number for number, each in enumerate(places)}
+    shared = []
+    for task in tasks:
+        own = sorted({numbers[at] for each in task if (at := (each.name, each.partition)) in numbers})
+        behind = places[own[-1] + 1 :][:ahead] if own else ()
+        shared.append(Leased(options.lease_s, now_s, (*(places[number] for number in own), *behind)))
+    return shared
+
+
+def _ask(server: Server, places: Sequence[Place], seconds: int) -> tuple[Place, ...]:
+    """Those that the server grants."""
+    granted = []
+    for each in places:
         try:
-            server.lease(LeaseFiles(name.stream, name.topic, partition, start, options.lease_s))
-            taken += 1
+            server.lease(LeaseFiles(each.name.stream, each.name.topic, each.partition, each.offset, seconds))
+            granted.append(each)
         except ShardError as error:
             if error.status is Status.INVALID_COMMAND:
-                return taken  # another server, or an earlier version
-            _log.info("no lease of partition %d of '%s': %s", partition, name, error)
+                break  # another server, or an earlier version
+            _log.info("no lease of partition %d of '%s': %s", each.partition, each.name, error)
         except ConnectionError as error:
             _log.info("no leases: %s", error)
-            return taken
-    return taken
+            break
+    return tuple(granted)
+
+
+class Renewal:
+    """Of one task. A short query never asks: the first time comes when half of the lease has gone by."""
+
+    def __init__(self, polling: Polling, leased: Leased) -> None:
+        self._polling = polling
+        self._leased = leased
+        waited_s = max(time.time() - leased.taken_s, 0.0)
+        self._next_s = time.monotonic() + max(leased.seconds / 2 - waited_s, 0.0)
+
+    def look(self) -> None:
+        """Renews when it is time to; what is refused is asked for again the next time."""
+        if not self._leased.places or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + self._leased.seconds / _RENEWALS
+        polling = self._polling
+        timeout_s = min(polling.timeout_s, _ANSWER_S)
+        server = Server(polling.servers, polling.credentials, timeout_s=timeout_s, retries=Retries(0, 0.0))
+        try:
+            _ask(server, self._leased.places, self._leased.seconds)
+        finally:
+            server.close()

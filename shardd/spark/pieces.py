@@ -12,7 +12,7 @@ from typing import Final
 from shardd.log import layout
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
-from shardd.spark import archive_files
+from shardd.spark import archive_listing
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.positions import OptionError, TopicName
@@ -62,7 +62,7 @@ class Locations:
         archive, partition = self._options.archive_path, self._partition
         if archive is None:
             return self._sealed()
-        archived = archive_files.find(archive, self._name, partition.id, partition.incarnation)
+        archived = archive_listing.find(archive, self._name, partition.id, partition.incarnation)
         return _beside(self._sealed(), archived)
 
     def _sealed(self) -> list[Piece]:

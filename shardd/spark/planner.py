@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.spark import archive_files, archive_times
+from shardd.spark import archive_listing
 from shardd.spark.loss import DataLossError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece
@@ -74,7 +74,7 @@ def earliest(options: SourceOptions, name: TopicName, partition: PartitionBounds
     """First offset that can be read: what the server has or, further back, the archive."""
     if options.archive_path is None or options.read_mode is ReadMode.LIVE:
         return partition.first
-    archived = archive_files.find(options.archive_path, name, partition.id, partition.incarnation)
+    archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
     return min((each.start for each in archived), default=partition.first)
 
 
@@ -179,8 +179,10 @@ def _offset_at(
 ) -> int | None:
     """First offset that can be read and is not older; what the server has deleted is looked up in the archive."""
     if options.archive_path is not None and options.read_mode is not ReadMode.LIVE:
-        archived = archive_files.find(options.archive_path, name, partition.id, partition.incarnation)
+        archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
         deleted = [each for each in archived if each.start < partition.first]
+        from shardd.spark import archive_times  # readers of segments do not load Parquet
+
         offset = archive_times.offset_at(deleted, timestamp_us)
         if offset is not None and offset < partition.first:
             return offset

@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from shardd.spark import archive_files, cold, live
+from shardd.spark import cold, live, python_worker
 from shardd.spark.decode import Decoder, Verify
+from shardd.spark.leases import Leased, Renewal
 from shardd.spark.live import Polling
 from shardd.spark.loss import DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
@@ -18,15 +19,16 @@ from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 3  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 4  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):
     """What one task reads: slices, one after the other."""
 
-    def __init__(self, *slices: Slice) -> None:
+    def __init__(self, *slices: Slice, leased: Leased = Leased()) -> None:  # noqa: B008 - frozen
         self.version = FORMAT_VERSION
         self.slices = slices
+        self.leased = leased
 
     def __repr__(self) -> str:
         parts = (f"{each.name}, {each.partition}, [{each.start}, {each.end})" for each in self.slices)
@@ -67,11 +69,14 @@ class TaskSettings:
 
 def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task as record batches. An empty plan gives Spark one task with no slice: no rows."""
+    python_worker.settle()
     if not isinstance(partition, SlicePartition):
         return
     if partition.version != FORMAT_VERSION:
         raise RuntimeError(f"driver and executors have different versions of shardd (slice format {partition.version})")
+    renewal = Renewal(settings.polling, partition.leased)
     for slice_ in partition.slices:
+        renewal.look()
         decoder = Decoder(
             settings.columns,
             stream=slice_.name.stream,
@@ -82,7 +87,9 @@ def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.Recor
             batch_bytes=settings.batch_bytes,
         )
         for piece in slice_.pieces:
-            yield from _read_piece(settings, decoder, slice_, piece)
+            for batch in _read_piece(settings, decoder, slice_, piece):
+                yield batch
+                renewal.look()
 
 
 def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -158,6 +165,8 @@ def _batches(
                 label=f"partition {slice_.partition} of '{slice_.name}'",
             )
         case PieceOrigin.ARCHIVE:
+            from shardd.spark import archive_files  # loads Parquet
+
             return archive_files.read(
                 piece.path,
                 settings.columns,

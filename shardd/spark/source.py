@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark import columns, leases, planner, reading
-from shardd.spark.archive_server import ArchiveServer
+from shardd.spark import columns, leases, planner, python_worker, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
 from shardd.spark.positions import OptionError
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 def make_server(options: SourceOptions) -> Server:
     """The driver's face of the server."""
     if options.read_mode is ReadMode.ARCHIVE:
+        from shardd.spark.archive_server import ArchiveServer  # loads Parquet
+
         return ArchiveServer(options.archive_path or "")
     return Server(
         options.servers,
@@ -45,6 +46,7 @@ class ShardDataSource(DataSource):
         return "shardd"
 
     def schema(self) -> str:
+        python_worker.settle()
         return columns.sql_schema(parse(self.options, streaming=False).columns)
 
     def reader(self, schema: StructType) -> ShardReader:
@@ -90,6 +92,7 @@ class ShardReader(DataSourceReader):
         self._settings = TaskSettings.of(options, names)
 
     def partitions(self) -> list[InputPartition]:
+        python_worker.settle()
         options = self._options
         server = make_server(options)
         try:
@@ -100,10 +103,11 @@ class ShardReader(DataSourceReader):
             end = planner.with_cuts(options, bounds, start, end)
             losses = Losses(accepted=not options.fail_on_data_loss)
             found = planner.slices(options, bounds, start, end, losses)
-            leases.take(server, options, found)
+            tasks = planner.tasks(found, end)
+            leased = leases.take(server, options, tasks)
         finally:
             server.close()
-        return [SlicePartition(*each) for each in planner.tasks(found, end)]
+        return [SlicePartition(*task, leased=each) for task, each in zip(tasks, leased, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)

@@ -186,8 +186,9 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lost_now = self._no_losses()
         planner.check_present(begin, last, bounds, self._lost_now)
         found = planner.slices(options, bounds, begin, last, self._lost_now)
-        leases.take(self._server, options, found)
-        return [SlicePartition(*each) for each in planner.tasks(found, last)]
+        tasks = planner.tasks(found, last)
+        leased = leases.take(self._server, options, tasks)
+        return [SlicePartition(*task, leased=each) for task, each in zip(tasks, leased, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)

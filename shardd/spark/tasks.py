@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from shardd.spark import python_worker
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -53,6 +55,7 @@ class TaskReader(DataSourceReader):
         return [JobPartition(job) for job in pickle.loads(base64.b64decode(self._jobs))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        python_worker.settle()
         if isinstance(partition, JobPartition):
             result = json.dumps(partition.job.run())
             yield pa.RecordBatch.from_arrays([pa.array([result], pa.string())], ["result"])

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from shardd.client import Connection, Credentials
 from shardd.protocol.topic_settings import SetTopicSettings
+from shardd.spark import leases
 from shardd.spark.loss import DataLossError
 from shardd.spark.options import parse
 from shardd.spark.positions import OptionError
+from shardd.spark.source import ShardReader
 from tests.spark import direct
 from tests.spark.proxies import StockProxy
 from tests.spark.support import DEADLINE_S, Topic
@@ -37,11 +40,16 @@ def cold(topic: Topic, **more: str) -> dict[str, str]:
     return topic.options(readMode="cold", path=str(topic.server.data_dir), minBytesPerPartition="0", **more)
 
 
-def keep_few(topic: Topic) -> None:
-    """Of all messages the last ten are served from now on."""
+def retain_few(topic: Topic) -> None:
+    """Of all messages the last ten are to be served."""
     with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
         settings = (("partition_messages_max", "10"), ("retention", "on"))
         connection.set_topic_settings(SetTopicSettings(topic.stream, topic.topic, settings))
+
+
+def keep_few(topic: Topic) -> None:
+    """Of all messages the last ten are served from now on."""
+    retain_few(topic)
     wait(lambda: all(each.first >= 2990 for each in topic.bounds(segments=False)), "retention removes nothing")
 
 
@@ -72,6 +80,36 @@ def test_a_plan_is_read_to_its_end(topic: Topic) -> None:
     wait(lambda: not any("/00000000000000000000." in str(each) for each in files(topic)), "a lease does not end")
     with pytest.raises(DataLossError):
         direct.rows(reader, tasks)
+
+
+def slowly(reader: ShardReader, task: InputPartition, seconds: float) -> int:
+    """Reads a task in small batches with pauses, for so long at least; how many rows there were."""
+    rows, began = 0, time.monotonic()
+    for batch in reader.read(task):
+        rows += batch.num_rows
+        if time.monotonic() - began < seconds:
+            time.sleep(0.5)
+    assert time.monotonic() - began >= seconds, "too few batches"
+    return rows
+
+
+def test_a_task_that_reads_for_longer_than_its_lease_renews_it(topic: Topic) -> None:
+    """Also for the tasks behind it, which begin when the lease of the plan is over (the test above: then they lose)."""
+    wanted = sealed(topic)
+    reader = direct.batch(cold(topic, lease="8s", batchBytes="1 KiB", maxRecordsPerPartition="700"))
+    tasks = reader.partitions()
+    assert len(tasks) > 3
+    retain_few(topic)
+    first = slowly(reader, tasks[0], 11.0)
+    assert all(each.first >= 2990 for each in topic.bounds(segments=False)), "retention removes nothing"
+    assert first + len(direct.rows(reader, tasks[1:])) == len(wanted)
+
+
+def test_a_short_task_asks_for_nothing(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = direct.batch(cold(topic, lease="60s"))
+    tasks = reader.partitions()
+    monkeypatch.setattr(leases, "_ask", lambda *_: pytest.fail("asks"))
+    assert len(direct.rows(reader, tasks)) == len(sealed(topic))
 
 
 def test_without_a_lease_a_loss_is_told(topic: Topic) -> None:

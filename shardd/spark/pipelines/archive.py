@@ -91,6 +91,7 @@ class ArchiveJob(Job):
     target: Target
     run_id: str
     begin: int | None = None
+    leased: leases.Leased = field(default_factory=leases.Leased)
 
     def run(self) -> dict[str, Any]:
         if self.target.kind == "parquet":
@@ -121,7 +122,7 @@ class ArchiveJob(Job):
         file, digests, rows = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES), [], 0
         slice_ = self.slice
         try:
-            for table in files.row_groups(read(self.settings, SlicePartition(slice_))):
+            for table in files.row_groups(read(self.settings, SlicePartition(slice_, leased=self.leased))):
                 file.add(table)
                 digests.append(archive_files.digest(table.column("checksum")))
                 rows += table.num_rows
@@ -254,9 +255,11 @@ def archive(spark: SparkSession, source: Source, target: Target) -> dict[str, An
 def _keep_files(source: Source, jobs: list[ArchiveJob]) -> None:
     server = source.server()
     try:
-        leases.take(server, source.parsed(), [job.slice for job in jobs])
+        leased = leases.take(server, source.parsed(), [(job.slice,) for job in jobs])
     finally:
         server.close()
+    for job, each in zip(jobs, leased, strict=True):
+        job.leased = each
 
 
 def commit(target: Target, results: list[dict[str, Any]]) -> None:

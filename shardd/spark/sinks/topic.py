@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from shardd.spark import python_worker
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
 from shardd.spark.sinks.topic_journal import Journal, Places, State
@@ -61,6 +62,7 @@ def seed_of(work: Work, task: int) -> bytes:
 
 def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -> RowsSent:
     """One task. All rows are acknowledged when it returns. `RowError`, `DeliveryError`, `TakenOverError`."""
+    python_worker.settle()
     server = SinkServer(options)
     once = options.semantics is Semantics.IDEMPOTENT
     try:
@@ -106,6 +108,7 @@ def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: St
 
 def commit(options: SinkOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
     """Records on the driver that the batch is stored. `TakenOverError`, `StoredOtherwiseError`."""
+    python_worker.settle()
     done = [each for each in messages if isinstance(each, RowsSent)]
     if options.journal is None or not done or not done[0].run:
         return

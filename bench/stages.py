@@ -9,6 +9,7 @@ but loopback is: what a packet costs on its way to the client is paid by the sen
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -74,8 +75,9 @@ def shares_of(script: str) -> dict[str, float]:
     return {name: count / counts.total() for name, count in counts.items()}
 
 
-def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """The load client's answer, and the shares."""
+@contextlib.contextmanager
+def _recording(target: Shardd, file: Path) -> Iterator[None]:
+    """Samples the workers into `file`."""
     supervisor = psutil.Process(target.process_id)
     pids = [str(each.pid) for each in supervisor.children() if "shard " in "".join(each.cmdline())]
     command = [
@@ -94,9 +96,16 @@ def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], d
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as perf:
         time.sleep(0.3)
-        answer, _ = run_line(target, line, FULL)
-        perf.send_signal(signal.SIGINT)
-        perf.wait(60)
+        try:
+            yield
+        finally:
+            perf.send_signal(signal.SIGINT)
+            perf.wait(60)
+
+
+def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """The load client's answer, and the shares. What was stored for a poll is not in them."""
+    answer, _ = run_line(target, line, FULL, lambda: _recording(target, file))
     script = subprocess.run(
         ["perf", "script", "-i", str(file), "-F", "ip,sym,dso"], capture_output=True, text=True, check=True, timeout=300
     )

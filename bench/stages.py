@@ -31,8 +31,8 @@ from bench.targets import Shardd
 STAGES: Final = (
     ("logins, once for a connection", r"argon2"),
     ("checksum", r"XXH|xxh3|checksum|libxxhash"),
+    ("read from the page cache", r"vfs_read|preadv|filemap_read|filemap_get_read|ext4_file_read|xfs_file_.*read"),
     ("write into the page cache", r"vfs_write|vfs_iter_write|pwritev|ext4_|xfs_|iomap_|filemap_"),
-    ("read from the page cache", r"vfs_read|preadv|filemap_read"),
     ("receive", r"sock_recvmsg|tcp_recvmsg|io_recv|recvfrom"),
     ("send", r"sock_sendmsg|tcp_|io_send\b|sendto|sendmsg|napi|net_rx|sock_def|softirq"),
     ("sleep and wake", r"schedule|io_cqring_wait|epoll_wait|eventfd|futex|try_to_wake_up"),

@@ -321,18 +321,19 @@ static void count_completion(void *context, const completion *done) { *(int *)co
 
 /* Set-up alone may be allowed: what comes for a socket has to be told, too. 0 or -errno. */
 static int round_trip(io *i) {
-    int two[2], received = 0;
+    int two[2], received = 0, result = 0;
     operation op = {0};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, two) != 0) return -errno;
     io_receive_provided(i, &op, two[0], BUFFERS_LOGGED_IN);
-    for (int round = 0; round < PROBE_ROUNDS && received == 0; round++) {
+    for (int round = 0; round < PROBE_ROUNDS && received == 0 && result >= 0; round++) {
         io_reap(i, count_completion, &received);
-        if (round == 0 && send(two[1], "", 1, MSG_NOSIGNAL) != 1) break; /* after the socket was found empty */
-        io_enter(i, PROBE_ROUND_US);
+        if (round == 0 && write(two[1], "", 1) != 1) result = -EIO; /* after the socket was found empty */
+        else if (round == 0) result = io_uring_submit(&ring_of(i)->uring);
+        else if (received == 0) io_enter(i, PROBE_ROUND_US);
     }
     close(two[0]);
     close(two[1]);
-    return received > 0 ? 0 : -EIO;
+    return result < 0 ? result : received > 0 ? 0 : -EIO;
 }
 
 const char *io_ring_probe(void) {

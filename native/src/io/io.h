@@ -90,6 +90,7 @@ struct io {
     uint8_t *memory[BUFFER_SETS];       /* of the provided buffers, inside the pool */
     uint32_t free_buffers[BUFFER_SETS]; /* provided and not taken by a completion */
     uint64_t enters;                    /* system calls that wait for or collect completions */
+    bool sends_at_once; /* a plain send is the cheapest: io_send() is only for what did not fit into the socket */
 };
 
 static inline buffer_set io_buffer_set(int32_t id) {

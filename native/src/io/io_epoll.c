@@ -267,7 +267,7 @@ static const io_calls epoll_calls = {
 int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
     poller *p = calloc(1, sizeof *p);
     if (p == NULL) return -ENOMEM;
-    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}};
+    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int result = p->epoll_fd < 0 ? -errno : readiness_open(&p->ready, i);
     if (result == 0) result = io_threads_open(&p->threads);

@@ -236,7 +236,7 @@ void conn_reply_status(conn *c, uint32_t status);
 void conn_reply_heap(conn *c, uint8_t *bytes, size_t length);       /* malloc'ed; the connection frees it */
 void conn_reply_bytes(conn *c, const uint8_t *data, size_t length); /* data stays valid until the output is done */
 void conn_reply_payload(conn *c, uint32_t status, const uint8_t *payload, size_t length); /* is copied */
-void conn_flush_reply(conn *c);
+void conn_flush_reply(conn *c, bool alone);
 void conn_on_send(conn *c, int result);
 void conn_drop_body(conn *c);                    /* CONN_HOLDING: the client has asked on, it reads no bodies */
 void conn_send_body(conn *c);                    /* CONN_HOLDING: it has not */

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define OUTPUT_AT_ONCE_BYTES 16384u /* larger ones: copied now, the operation only waits for room */
+
 void conn_free_output(conn *c) {
     free(c->output.heap);
     c->core->output.bytes -= c->output.heap_bytes;
@@ -224,8 +226,9 @@ static void output_done(conn *c) {
     next_frame(c);
 }
 
-/* By a plain call, which costs less than an operation; that waits for room in the socket. */
-void conn_flush_reply(conn *c) {
+/* `alone`: nothing else is sent in this turn, so a plain send saves the completion; otherwise io_uring batches the
+ * calls. */
+void conn_flush_reply(conn *c, bool alone) {
     c->output.queued = false;
     if (c->closing || c->output.armed) {
         if (c->closing) conn_ready(c);
@@ -239,26 +242,28 @@ void conn_flush_reply(conn *c) {
     }
     if (c->output.sent == 0)
         c->clocks.progress_us = c->clocks.output_us = c->core->now_us; /* it has waited for its turn until now */
-    size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
-    ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, slice);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        conn_close(c);
-        return;
+    if (alone || c->core->io.sends_at_once || left > OUTPUT_AT_ONCE_BYTES || stream_translates(&c->stream)) {
+        size_t slice = left < BULK_SLICE_BYTES ? left : BULK_SLICE_BYTES;
+        ssize_t sent = stream_send_now(&c->stream, c->output.bytes + c->output.sent, slice);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+            conn_close(c);
+            return;
+        }
+        c->core->now_us = clock_monotonic_us(); /* the turn's clock stood still while this request was at work */
+        if (sent > 0) {
+            c->output.sent += (size_t)sent;
+            c->clocks.progress_us = c->core->now_us;
+        }
+        if (c->output.sent == c->output.length) {
+            output_done(c);
+            return;
+        }
+        if (sent == (ssize_t)slice) {
+            conn_queue_reply(c);
+            return;
+        }
+        left = c->output.length - c->output.sent;
     }
-    c->core->now_us = clock_monotonic_us(); /* the turn's clock stood still while this request was at work */
-    if (sent > 0) {
-        c->output.sent += (size_t)sent;
-        c->clocks.progress_us = c->core->now_us;
-    }
-    if (c->output.sent == c->output.length) {
-        output_done(c);
-        return;
-    }
-    if (sent == (ssize_t)slice) {
-        conn_queue_reply(c);
-        return;
-    }
-    left = c->output.length - c->output.sent;
     stream_send(&c->stream, &c->core->io, &c->output.operation, c->output.bytes + c->output.sent, left);
     c->output.armed = true;
     if (c->state == CONN_REPLYING && c->work == NULL && !c->close_after_reply &&
@@ -286,5 +291,5 @@ void conn_on_send(conn *c, int result) {
     }
     if (c->output.length > BULK_BYTES_MIN) conn_queue_reply(c); /* what follows is work for a pass */
     else if (c->output.sent == c->output.length) output_done(c);
-    else conn_flush_reply(c);
+    else conn_flush_reply(c, c->output.length - c->output.sent > OUTPUT_AT_ONCE_BYTES);
 }

@@ -111,8 +111,8 @@ static void flush_replies(net *n, conn_queue *q, uint32_t count_max, int64_t unt
         bool is_last = c == last;
         q->first = c->output.next_reply;
         if (q->first == NULL) q->last = NULL;
-        conn_flush_reply(c);
-        if (is_last || n->core->now_us > until_us) return; /* a reply that was sent has looked at the clock */
+        conn_flush_reply(c, q->first == NULL && n->ready.first == NULL);
+        if (is_last || (q == &n->bulk_replies && clock_monotonic_us() > until_us)) return;
     }
 }
 

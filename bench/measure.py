@@ -138,8 +138,15 @@ def _together(target: Target, line: Line, effort: Effort, needs: Needs) -> tuple
         wait_for_free_disk(target.directory, effort.disk_wait_s)
 
 
-def run_line(target: Target, line: Line, effort: Effort, needs: Needs) -> tuple[dict[str, float], str]:
+def run_line(
+    target: Target,
+    line: Line,
+    effort: Effort,
+    needs: Needs,
+    around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> tuple[dict[str, float], str]:
     """One measurement on fresh streams, which are gone again afterwards: (answer of the load client, placement).
+    `around`: what is entered for the measured load alone (not of a line with both modes).
     RuntimeError, WireError, OSError or TimeoutExpired when it cannot be done."""
     if line.mode == "both":
         return _together(target, line, effort, needs)
@@ -162,9 +169,10 @@ def run_line(target: Target, line: Line, effort: Effort, needs: Needs) -> tuple[
             arguments += ["--requests", str(max(1, effort.send_bytes_max // line.request_bytes))]
             arguments += ["--balanced"] if line.placement is Placement.BALANCED else []
             arguments += ["--keyed"] if line.placement in _BY_KEY else []
-        used_s = target.cpu_s()
-        answer = _load(target, line, streams, arguments, line.batch)
-        answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]
+        with around():
+            used_s = target.cpu_s()
+            answer = _load(target, line, streams, arguments, line.batch)
+            answer["cpu_us_per_request"] = (target.cpu_s() - used_s) * 1e6 / answer["answered"]
         return answer, placement
     finally:
         target.drop_streams(streams)

@@ -9,6 +9,7 @@ but loopback is: what a packet costs on its way to the client is paid by the sen
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -30,8 +31,8 @@ from bench.targets import Shardd
 STAGES: Final = (
     ("logins, once for a connection", r"argon2"),
     ("checksum", r"XXH|xxh3|checksum|libxxhash"),
+    ("read from the page cache", r"vfs_read|preadv|filemap_read|filemap_get_read|ext4_file_read|xfs_file_.*read"),
     ("write into the page cache", r"vfs_write|vfs_iter_write|pwritev|ext4_|xfs_|iomap_|filemap_"),
-    ("read from the page cache", r"vfs_read|preadv|filemap_read"),
     ("receive", r"sock_recvmsg|tcp_recvmsg|io_recv|recvfrom"),
     ("send", r"sock_sendmsg|tcp_|io_send\b|sendto|sendmsg|napi|net_rx|sock_def|softirq"),
     ("sleep and wake", r"schedule|io_cqring_wait|epoll_wait|eventfd|futex|try_to_wake_up"),
@@ -74,8 +75,9 @@ def shares_of(script: str) -> dict[str, float]:
     return {name: count / counts.total() for name, count in counts.items()}
 
 
-def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """The load client's answer, and the shares."""
+@contextlib.contextmanager
+def _recording(target: Shardd, file: Path) -> Iterator[None]:
+    """Samples the workers into `file`."""
     supervisor = psutil.Process(target.process_id)
     pids = [str(each.pid) for each in supervisor.children() if "shard " in "".join(each.cmdline())]
     command = [
@@ -94,9 +96,16 @@ def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], d
     ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as perf:
         time.sleep(0.3)
-        answer, _ = run_line(target, line, FULL, Needs(FULL.touch_bytes))
-        perf.send_signal(signal.SIGINT)
-        perf.wait(60)
+        try:
+            yield
+        finally:
+            perf.send_signal(signal.SIGINT)
+            perf.wait(60)
+
+
+def sampled(target: Shardd, line: Line, file: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """The load client's answer, and the shares. What was stored for a poll is not in them."""
+    answer, _ = run_line(target, line, FULL, Needs(FULL.touch_bytes), lambda: _recording(target, file))
     script = subprocess.run(
         ["perf", "script", "-i", str(file), "-F", "ip,sym,dso"], capture_output=True, text=True, check=True, timeout=300
     )

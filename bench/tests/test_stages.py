@@ -30,6 +30,8 @@ def test_shares_are_those_of_the_samples() -> None:
     [
         ("tcp_sendmsg", "send"),
         ("tcp_recvmsg", "receive"),
+        ("ext4_file_read_iter", "read from the page cache"),
+        ("filemap_get_read_batch", "read from the page cache"),
         ("conn_take_input", "frames and requests"),
         ("batch_check", "check and stamp the batch"),
         ("reads_run_bulk", "find and window the records"),

@@ -1,6 +1,8 @@
 /* The contract of io.h, the same for every implementation: how operations complete. */
 #include "test_io_support.h"
 
+#include "base/clock.h"
+
 static void test_receives_complete_when_bytes_come_and_take_buffers_only_then(void) {
     set_up();
     int two[2];
@@ -151,12 +153,101 @@ static void test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_b
     tear_down();
 }
 
+/* As above, when what it was told has come already and was not looked at yet. */
+static void test_an_event_of_a_descriptor_before_it_is_none(void) {
+    set_up();
+    int two[2], next[2];
+    make_pair(two);
+    operation op = operation_of(OPERATION_RECEIVE, NULL);
+    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
+    CHECK(nothing_comes());
+    CHECK(write(two[1], "a", 1) == 1 && wait_for_completions(1));
+    io_buffer_return(&i, s.all[0].buffer);
+    CHECK(write(two[1], "b", 1) == 1);
+    io_enter(&i, 50000); /* the event is here, nobody wants it */
+    int number = two[0];
+    drop(two[0]);
+    make_pair(next);
+    CHECK(next[0] == number);
+    io_receive_provided(&i, &op, next[0], BUFFERS_LOGGED_IN);
+    CHECK(nothing_comes());
+    CHECK(write(next[1], "cc", 2) == 2);
+    CHECK(wait_for_completions(2));
+    CHECK_EQUAL(s.all[1].result, 2);
+    drop(next[0]);
+    close(next[1]);
+    close(two[1]);
+    tear_down();
+}
+
+/* Bytes that nobody wants stay where they are, and who wants them later need not wait for more. */
+static void test_bytes_that_came_before_the_receive_are_received(void) {
+    set_up();
+    int two[2];
+    make_pair(two);
+    operation op = operation_of(OPERATION_RECEIVE, NULL);
+    for (unsigned n = 1; n <= 3; n++) {
+        CHECK(write(two[1], "x", 1) == 1);
+        CHECK(nothing_comes());
+        CHECK_EQUAL(i.free_buffers[BUFFERS_LOGGED_IN], RECEIVE_BUFFERS);
+        io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
+        CHECK(wait_for_completions(n));
+        CHECK_EQUAL(s.all[n - 1].result, 1);
+        io_buffer_return(&i, s.all[n - 1].buffer);
+    }
+    drop(two[0]);
+    close(two[1]);
+    tear_down();
+}
+
+static int64_t enter_us(int64_t timeout_us) {
+    int64_t began_us = clock_monotonic_us();
+    io_enter(&i, timeout_us);
+    return clock_monotonic_us() - began_us;
+}
+
+/* Each wait has its own limit, whatever limits those before it had and however they ended. */
+static void test_waits_end_at_their_own_limit(void) {
+    set_up();
+    int fd = eventfd(1, EFD_NONBLOCK);
+    operation op = operation_of(OPERATION_DOORBELL, NULL);
+    io_poll(&i, &op, fd);
+    CHECK(enter_us(3600000000) < 60000000); /* the descriptor is readable */
+    uint64_t value = 1;
+    CHECK(wait_for_completions(1) && read(fd, &value, sizeof value) == sizeof value);
+    int64_t longest_us = 0, shortest_us = INT64_MAX;
+    for (int round = 0; round < 3; round++) {
+        int64_t took_us = enter_us(20000); /* an hour was meant before */
+        if (took_us > longest_us) longest_us = took_us;
+        if (took_us < shortest_us) shortest_us = took_us;
+        io_reap(&i, remember, &s);
+    }
+    CHECK(longest_us < 60000000);
+    CHECK(shortest_us > 15000);
+    io_poll(&i, &op, fd);
+    CHECK(write(fd, &value, sizeof value) == sizeof value);
+    CHECK(enter_us(20000) < 60000000); /* ends early, ... */
+    CHECK(wait_for_completions(2) && read(fd, &value, sizeof value) == sizeof value);
+    int64_t began_us = clock_monotonic_us(), entered = 0;
+    while (clock_monotonic_us() - began_us < 100000 && entered < 1000) {
+        enter_us(100000);
+        io_reap(&i, remember, &s);
+        entered++;
+    }
+    CHECK(entered < 10); /* ... which wakes a later wait once for nothing at most, and does not spin */
+    drop(fd);
+    tear_down();
+}
+
 static void all(void) {
     RUN(test_receives_complete_when_bytes_come_and_take_buffers_only_then);
     RUN(test_bytes_that_one_receive_does_not_hold_come_with_the_next);
     RUN(test_files_are_read_and_synced_and_errors_arrive);
     RUN(test_polls_follow_the_level);
     RUN(test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_back);
+    RUN(test_an_event_of_a_descriptor_before_it_is_none);
+    RUN(test_bytes_that_came_before_the_receive_are_received);
+    RUN(test_waits_end_at_their_own_limit);
 }
 
 int main(void) {

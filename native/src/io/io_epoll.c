@@ -1,9 +1,6 @@
 /* io.h where io_uring is refused: plain calls, one edge-triggered epoll set, and threads for what waits for a disk.
  *
- * A call is tried first; only when the kernel says EAGAIN does its operation wait for an event. For each descriptor we
- * know whether there may be input: an event says yes, EAGAIN or a receive that filled less than it could says no (what
- * comes after it makes a new event). So a request costs one receive and one send, and an idle connection nothing. The
- * receives that the engine makes itself (the rest of a frame) only make the mark too hopeful: one more call.
+ * A call is tried first; only when the kernel says EAGAIN does its operation wait for an event (readiness.h).
  *
  * Descriptors of io_poll() are level-triggered members: the set is asked again each time anyway, and what reads them
  * (asyncio) need not empty them.
@@ -16,58 +13,26 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/io_threads.h"
 #include "io/read_cached.h"
+#include "io/readiness.h"
 
 #define EVENTS_PER_WAIT 512
 #define ACCEPTS_PER_REAP 64u /* then connections get their turn */
-#define DESCRIPTORS_FIRST 64u
-
-enum { VERB_ACCEPT = 1, VERB_RECEIVE_PROVIDED, VERB_RECEIVE, VERB_SEND, VERB_POLL, VERB_CANCELLED };
-
-typedef struct descriptor_state {
-    operation *in, *out; /* wait for input, for room */
-    bool member;         /* of the epoll set */
-    bool no_input;       /* until an event says otherwise */
-    bool ended;          /* input ends (or failed) behind what is there: no more events announce that */
-} descriptor_state;
 
 typedef struct poller {
     int epoll_fd;
     bool entered; /* the set was asked since the last submit */
     io_threads threads;
-    operation threads_done;        /* polls their eventfd */
-    io_queue tries;                /* operations whose call is worth trying */
-    descriptor_state *descriptors; /* [fd] */
-    uint32_t descriptors_count;
-    uint16_t free_ids[BUFFERS_IN_ALL]; /* those of each set from its first id on */
+    operation threads_done; /* polls their eventfd */
+    readiness ready;
     struct epoll_event events[EVENTS_PER_WAIT];
 } poller;
 
 static poller *poller_of(const io *i) { return i->state; }
-
-/* Room in the table for a descriptor that comes here for the first time. 0 or -ENOMEM. */
-static int make_room(poller *p, int fd) {
-    uint32_t count = p->descriptors_count;
-    if ((uint32_t)fd < count) return 0;
-    while (count <= (uint32_t)fd) count *= 2;
-    descriptor_state *larger = realloc(p->descriptors, count * sizeof *larger);
-    if (larger == NULL) return -ENOMEM;
-    memset(larger + p->descriptors_count, 0, (count - p->descriptors_count) * sizeof *larger);
-    p->descriptors = larger;
-    p->descriptors_count = count;
-    return 0;
-}
-
-static descriptor_state *state_of(poller *p, int fd) {
-    ASSERT(fd >= 0 && (uint32_t)fd < p->descriptors_count);
-    return &p->descriptors[fd];
-}
 
 /* Once in the life of a descriptor; an event that is due comes at once. 0 or -errno. */
 static int join(poller *p, int fd, descriptor_state *d, uint32_t events) {
@@ -80,22 +45,16 @@ static int join(poller *p, int fd, descriptor_state *d, uint32_t events) {
 
 /* ---- starting ---- */
 
-static void fail(poller *p, operation *op, int result) {
-    op->verb = VERB_CANCELLED;
-    op->result = result;
-    io_queue_push(&p->tries, op);
-}
-
 static void wait_for(io *i, operation *op) {
     poller *p = poller_of(i);
-    descriptor_state *d = state_of(p, op->fd);
+    descriptor_state *d = readiness_of(&p->ready, op->fd);
     operation **place = op->verb == VERB_SEND ? &d->out : &d->in;
     ASSERT(*place == NULL);
     int result = join(p, op->fd, d,
                       op->verb == VERB_POLL ? (uint32_t)EPOLLIN
                                             : (uint32_t)(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET));
     if (result == 0) *place = op;
-    else fail(p, op, result); /* the set is full (fs.epoll.max_user_watches) */
+    else readiness_fail(&p->ready, op, result); /* the set is full (fs.epoll.max_user_watches) */
 }
 
 static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t length) {
@@ -104,10 +63,10 @@ static void start(io *i, operation *op, int fd, uint8_t verb, void *data, size_t
     op->verb = verb;
     op->data = data;
     op->length = length;
-    int result = make_room(p, fd);
-    if (result != 0) fail(p, op, result);
-    else if (verb != VERB_SEND && state_of(p, fd)->no_input) wait_for(i, op);
-    else io_queue_push(&p->tries, op);
+    int result = readiness_make_room(&p->ready, fd);
+    if (result != 0) readiness_fail(&p->ready, op, result);
+    else if (verb != VERB_SEND && readiness_of(&p->ready, fd)->no_input) wait_for(i, op);
+    else io_queue_push(&p->ready.tries, op);
 }
 
 static void epoll_accept(io *i, operation *op, int fd) {
@@ -118,18 +77,17 @@ static void epoll_accept(io *i, operation *op, int fd) {
 
 static void epoll_forget(io *i, int fd) {
     poller *p = poller_of(i);
-    if ((uint32_t)fd >= p->descriptors_count) return; /* it was never here */
-    descriptor_state *d = state_of(p, fd);
-    if (d->member) epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-    *d = (descriptor_state){0};
+    if (!readiness_knows(&p->ready, fd)) return; /* it was never here */
+    if (readiness_of(&p->ready, fd)->member) epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    readiness_forget(&p->ready, fd);
 }
 
 static void epoll_cancel_accept(io *i, operation *op, int fd) {
     poller *p = poller_of(i);
-    bool waits = (uint32_t)fd < p->descriptors_count && state_of(p, fd)->in == op;
+    bool waits = readiness_knows(&p->ready, fd) && readiness_of(&p->ready, fd)->in == op;
     epoll_forget(i, fd);
     if (waits) {
-        fail(p, op, -ECANCELED);
+        readiness_fail(&p->ready, op, -ECANCELED);
         return;
     }
     op->verb = VERB_CANCELLED; /* it is in the queue already */
@@ -166,37 +124,19 @@ static void epoll_poll(io *i, operation *op, int fd) {
     op->fd = fd;
     op->verb = VERB_POLL;
     op->result = EPOLLIN;
-    int result = make_room(poller_of(i), fd);
-    if (result != 0) fail(poller_of(i), op, result);
+    int result = readiness_make_room(&poller_of(i)->ready, fd);
+    if (result != 0) readiness_fail(&poller_of(i)->ready, op, result);
     else wait_for(i, op);
 }
 
 /* ---- events ---- */
 
-static void try_again(poller *p, operation **place) {
-    if (*place == NULL) return;
-    io_queue_push(&p->tries, *place);
-    *place = NULL;
-}
-
-static void mark(poller *p, int fd, uint32_t events) {
-    descriptor_state *d = state_of(p, fd);
-    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) d->ended = true;
-    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-        d->no_input = false;
-        try_again(p, &d->in);
-    }
-    if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) {
-        try_again(p, &d->out);
-    }
-}
-
 static void ask(io *i, int64_t timeout_us) {
     poller *p = poller_of(i);
-    int64_t timeout_ms = p->tries.first != NULL ? 0 : (timeout_us + 999) / 1000;
+    int64_t timeout_ms = p->ready.tries.first != NULL ? 0 : (timeout_us + 999) / 1000;
     i->enters++;
     int count = epoll_wait(p->epoll_fd, p->events, EVENTS_PER_WAIT, timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
-    for (int n = 0; n < count; n++) mark(p, p->events[n].data.fd, p->events[n].events);
+    for (int n = 0; n < count; n++) readiness_mark(&p->ready, p->events[n].data.fd, p->events[n].events);
     p->entered = true;
 }
 
@@ -213,7 +153,7 @@ static void epoll_enter(io *i, int64_t timeout_us) { ask(i, timeout_us); }
 
 static bool epoll_ready(io *i) {
     ask(i, 0);
-    return poller_of(i)->tries.first != NULL;
+    return poller_of(i)->ready.tries.first != NULL;
 }
 
 /* ---- calls ---- */
@@ -236,7 +176,7 @@ static void try_accept(const reaper *r, operation *op) {
         if (fd >= 0) {
             finish(r, op, fd, -1, true);
         } else if (errno == EAGAIN) {
-            state_of(p, op->fd)->no_input = true;
+            readiness_of(&p->ready, op->fd)->no_input = true;
             wait_for(r->i, op);
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) { /* e.g. EMFILE: what waits is still there then */
@@ -244,36 +184,13 @@ static void try_accept(const reaper *r, operation *op) {
             return;
         }
     }
-    io_queue_push(&p->tries, op);
+    io_queue_push(&p->ready.tries, op);
 }
 
 static void try_receive(const reaper *r, operation *op) {
-    io *i = r->i;
-    poller *p = poller_of(i);
-    int32_t buffer = -1;
-    void *data = op->data;
-    if (op->verb == VERB_RECEIVE_PROVIDED) {
-        buffer_set set = op->set;
-        if (i->free_buffers[set] == 0) {
-            finish(r, op, -ENOBUFS, -1, false);
-            return;
-        }
-        buffer = p->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set] - 1];
-        data = io_buffer(i, buffer);
-    }
-    ssize_t got;
-    do got = recv(op->fd, data, op->length, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    int error = errno;
-    descriptor_state *d = state_of(p, op->fd);
-    if (got < 0 && error == EAGAIN) {
-        d->no_input = true;
-        wait_for(i, op);
-        return;
-    }
-    if (got > 0 && (size_t)got < op->length && !d->ended) d->no_input = true;
-    if (got > 0 && buffer >= 0) i->free_buffers[op->set]--;
-    finish(r, op, got < 0 ? -error : (int)got, got > 0 ? buffer : -1, false);
+    completion done;
+    if (readiness_receive(&poller_of(r->i)->ready, r->i, op, &done)) r->callback(r->context, &done);
+    else wait_for(r->i, op);
 }
 
 static void try_send(const reaper *r, operation *op) {
@@ -311,23 +228,18 @@ static void try_call(const reaper *r, operation *op) {
 static void epoll_reap(io *i, io_callback *callback, void *context) {
     poller *p = poller_of(i);
     reaper r = {i, callback, context};
-    io_queue tries = p->tries; /* what is started meanwhile is tried after the next look at the set */
-    p->tries = (io_queue){0};
+    io_queue tries = p->ready.tries; /* what is started meanwhile is tried after the next look at the set */
+    p->ready.tries = (io_queue){0};
     for (operation *op; (op = io_queue_pop(&tries)) != NULL;) try_call(&r, op);
 }
 
-static void epoll_buffer_return(io *i, int32_t id) {
-    buffer_set set = io_buffer_set(id);
-    ASSERT(id >= 0 && id < (int32_t)BUFFERS_IN_ALL && i->free_buffers[set] < io_buffers_count(set));
-    /* the last one first: it is in the cache */
-    poller_of(i)->free_ids[(uint32_t)io_first_buffer(set) + i->free_buffers[set]++] = (uint16_t)id;
-}
+static void epoll_buffer_return(io *i, int32_t id) { readiness_buffer_return(&poller_of(i)->ready, i, id); }
 
 static void epoll_close(io *i) {
     poller *p = poller_of(i);
     io_threads_close(&p->threads);
     close(p->epoll_fd);
-    free(p->descriptors);
+    readiness_close(&p->ready);
     free(p);
     i->state = NULL;
 }
@@ -355,21 +267,20 @@ static const io_calls epoll_calls = {
 int io_epoll_open(io *i, uint8_t *const memory[BUFFER_SETS]) {
     poller *p = calloc(1, sizeof *p);
     if (p == NULL) return -ENOMEM;
-    p->descriptors = calloc(DESCRIPTORS_FIRST, sizeof *p->descriptors);
-    p->descriptors_count = DESCRIPTORS_FIRST;
+    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    int result = p->epoll_fd < 0 ? -errno : p->descriptors == NULL ? -ENOMEM : io_threads_open(&p->threads);
+    int result = p->epoll_fd < 0 ? -errno : readiness_open(&p->ready, i);
+    if (result == 0) result = io_threads_open(&p->threads);
     bool threads = result == 0;
-    if (threads) result = make_room(p, p->threads.wake_fd);
+    if (threads) result = readiness_make_room(&p->ready, p->threads.wake_fd);
     if (result != 0) {
         if (threads) io_threads_close(&p->threads);
         if (p->epoll_fd >= 0) close(p->epoll_fd);
-        free(p->descriptors);
+        readiness_close(&p->ready);
         free(p);
+        i->state = NULL;
         return result;
     }
-    *i = (io){.calls = &epoll_calls, .state = p, .memory = {memory[0], memory[1]}, .sends_at_once = true};
-    for (uint16_t id = 0; id < BUFFERS_IN_ALL; id++) epoll_buffer_return(i, id);
     epoll_poll(i, &p->threads_done, p->threads.wake_fd);
     return 0;
 }

@@ -179,7 +179,8 @@ class Chain:
         found.append(hands.Purger(address, f"{seed}/purger", self.epochs))
         found.append(hands.Trimmer(address, f"{seed}/trimmer", self.trimmed))
         found.append(hands.Limited(address, f"{seed}/limited", self.limited))
-        found.append(OnceProducer(address, f"{seed}/once", self.once))
+        if self.level != "memory":  # which takes no idempotent producer
+            found.append(OnceProducer(address, f"{seed}/once", self.once))
         found.append(hands.Changer(address, f"{seed}/changer", self.metadata))
         return found
 
@@ -264,6 +265,7 @@ class Chain:
             if counts is None:
                 counts = self.disk.cut(self.rng.getrandbits(60), target)
             self.figures.in_recovery += 1
+            self.once.power_cut(in_order=False)
             self._next_disk(target)
         self._start()
 

@@ -33,6 +33,7 @@ class _Producer:
         self.epochs = 0
         self.begun = 0  # number of the cut before it
         self.sequence = 0
+        self.begins = False  # a new epoch was asked for, and there was no answer: it may have begun
         self.batches: dict[int, list[bytes]] = {}
 
     @property
@@ -55,7 +56,7 @@ class OnceLedger:
 
     def begin(self, producer: _Producer, who: ProducerEpoch) -> None:
         producer.who, producer.epochs, producer.begun = who, producer.epochs + 1, self.cuts
-        producer.sequence, producer.batches = 0, {}
+        producer.sequence, producer.batches, producer.begins = 0, {}, False
         self.back.discard(producer.number)
 
     def prepare(self, producer: _Producer, sequence: int, payloads: list[bytes]) -> None:
@@ -68,7 +69,8 @@ class OnceLedger:
 
     def answered(self, producer: _Producer, sequence: int, answer: Produced) -> None:
         count = len(producer.batches[sequence])
-        self.once.answered(producer.run, producer.begun, sequence, count, answer)
+        if not (answer.kind is ProducedKind.STALE_EPOCH and producer.begins):
+            self.once.answered(producer.run, producer.begun, sequence, count, answer)
         if producer.number in self.back:
             self.back.discard(producer.number)
             unknown = answer.kind is ProducedKind.UNKNOWN_PRODUCER
@@ -119,6 +121,7 @@ class OnceProducer(Hand):
     def _begin(self, connection: wire.Wire, producer: _Producer) -> None:
         number = producer.who.producer if producer.who is not None else 0
         before, sequence = producer.who, producer.sequence
+        producer.begins = True
         answer = connection.request(ExtensionCode.INIT_PRODUCER, InitProducer(number, 0, False).encode())
         self.ledger.begin(producer, ProducerEpoch.read(Reader(answer)))
         if before is not None:

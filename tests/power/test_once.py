@@ -49,6 +49,15 @@ class Script:
         return bool(self.ledger.findings)
 
 
+def test_an_epoch_that_was_asked_for_may_have_begun_without_an_answer() -> None:
+    script = Script()
+    stale = Produced(ProducedKind.STALE_EPOCH, 2, 0)
+    script.producer.begins = True
+    assert not script.answered(4, stale)
+    script.producer.begins = False
+    assert script.answered(4, stale)
+
+
 def test_what_is_right_is_taken() -> None:
     script = Script()
     assert script.cut() == ""

@@ -45,7 +45,7 @@ typedef struct id_window {
     uint64_t entries_max, age_us;
     id_entry *ring;
     id_bucket *table;
-    void *table_block; /* that was allocated, a line more */
+    void *table_block;       /* that was allocated, a line more */
     uint32_t capacity, mask; /* entries of the ring; buckets - 1 */
     uint32_t first, count;   /* oldest entry, entries */
     uint32_t first_number;   /* of the oldest entry */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 from apache_iggy import IggyClient, PollingStrategy, SendMessage  # type: ignore[import-not-found]
@@ -21,3 +22,5 @@ async def main(url: str) -> None:
 
 
 asyncio.run(main(sys.argv[1]))
+sys.stdout.flush()
+os._exit(0)  # the client's own threads may abort the interpreter at its end

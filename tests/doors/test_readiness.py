@@ -12,9 +12,11 @@ from tests.support.ports import free_port
 
 SLOW_WORKERS = """
 import os, sys, time
-if "shardd.cli.worker" in " ".join(sys.orig_argv):
+def wait():
     while not os.path.exists({go!r}):
         time.sleep(0.05)
+if "shardd.cli.template" in sys.orig_argv:
+    os.register_at_fork(after_in_child=wait)
 """
 
 

@@ -23,20 +23,23 @@ static void owe(core *k, const route_partition *p, int32_t turns) {
     atomic_fetch_add_explicit(&k->links.owed[p->slot], turns, memory_order_relaxed);
 }
 
+static uint32_t next_own(route_topic *t) {
+    t->turns.own = t->turns.own + 1 < t->own_count ? t->turns.own + 1 : 0;
+    return t->own[t->turns.own];
+}
+
 /* Of the next few own partitions the one that is owed most. */
 static uint32_t neediest(const core *k, route_topic *t) {
     uint32_t found = 0, tries = t->own_count < TURNS_TRIED ? t->own_count : TURNS_TRIED;
     int32_t most = INT32_MIN;
     for (uint32_t tried = 0; tried < tries; tried++) {
-        t->turns.own = t->turns.own + 1 < t->own_count ? t->turns.own + 1 : 0;
-        uint32_t own = t->own[t->turns.own];
+        uint32_t own = next_own(t);
         int32_t turns = owed(k, &t->partitions[own]);
         if (turns <= most) continue;
         most = turns;
         found = own;
     }
-    t->turns.own = t->turns.own + 1 < t->own_count ? t->turns.own + 1
-                                                   : 0; /* the first of equals is not always the same */
+    next_own(t); /* the first of equals is not always the same */
     return found;
 }
 

@@ -151,6 +151,7 @@ void partition_close(partition *p) {
     if (partition_save(p) == 0) partition_index_flush(p);
     if (p->state == 0) partition_cut_ahead(p); /* zeros that stay are cut by the next recovery */
     else partition_cut_refused(p);
+    if (p->reserved_end > 0) partition_give_back(p);
     partition_checkpoint_write(p);
     partition_write_start(p);
     p->closed = true;

@@ -190,7 +190,9 @@ void partition_parts_end(partition *p); /* forgets them; what is written of them
 /* partition_space.c */
 void partition_space_begins(partition *p); /* with a new active segment, or another level */
 void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
-/* Cuts what the active log holds behind its records, and gives back what was reserved. 0 or -1. */
+/* The reserved blocks of the active log: ours, and those of a process before this one. */
+void partition_give_back(partition *p);
+/* Cuts what the active log holds behind its records. 0 or -1. */
 int partition_cut_ahead(partition *p);
 void partition_cut_refused(partition *p);   /* partition_has_refused, if it works now: no append may come any more */
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */

@@ -37,6 +37,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     if (status != 0) return status;
     if (partition_index_flush(p) != 0) return partition_refused(p, 0);
     if (partition_cut_ahead(p) != 0) return partition_refused(p, errno);
+    partition_give_back(p);
     if (p->segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
     uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
     if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset, &segment_plain) != 0)

@@ -48,23 +48,21 @@ void partition_space_begins(partition *p) {
     p->reserved_end = 0;
 }
 
-/* Its length stays, so nothing depends on it. A process before this one may have reserved, too. */
-static void give_back_reserved(partition *p, const segment *s, int fd) {
-    if (s->log_bytes >= RESERVE_BYTES_MIN && p->level != LEVEL_DURABLE)
-        (void)file_truncate(p->disk, fd, partition_file_end(p, s));
+void partition_give_back(partition *p) {
     p->reserved_end = 0;
+    if (p->segments.count == 0 || p->level == LEVEL_DURABLE) return;
+    segment *s = segment_active(&p->segments);
+    if (s->log_bytes < RESERVE_BYTES_MIN) return;
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    if (fd >= 0)
+        (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
 }
 
 int partition_cut_ahead(partition *p) {
-    if (p->segments.count == 0) return 0;
-    segment *s = segment_active(&p->segments);
-    if (p->stale_end == 0 && s->log_bytes < RESERVE_BYTES_MIN) return 0;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (p->stale_end == 0) {
-        if (fd >= 0) give_back_reserved(p, s, fd);
-        return 0;
-    }
+    if (p->stale_end == 0 || p->segments.count == 0) return 0;
     if (p->parts != NULL) p->parts->cut = true;
+    segment *s = segment_active(&p->segments);
+    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
     p->stale_end = p->reserved_end = 0;
     s->log_dirty = true; /* its new length */

@@ -46,9 +46,9 @@
 enum {
     APPEND_TELLS = 1,   /* its answer says where the messages are: PRODUCED_PLACED */
     APPEND_EXPECTS = 2, /* it is stored at one offset or not at all */
-    APPEND_DISTINCT =
-        4 /* its messages have timestamps of their own, each later than that of the message before it; they
-                           are their origin timestamps, too, where those are 0 */
+    /* Its messages have timestamps of their own, each later than that of the message before it; they are their origin
+     * timestamps, too, where those are 0. */
+    APPEND_DISTINCT = 4
 };
 
 /* What the batch says of itself; producer 0: nothing, but it may ask for something. */

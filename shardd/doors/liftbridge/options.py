@@ -16,7 +16,7 @@ ADDRESS_SHARE: Final = 2  # of the connections of gRPC, one address has at most 
 
 
 class LiftbridgeOptions(ConnectionOptions, frozen=True):
-    """gRPC counts no connections by address."""
+    """gRPC counts no connections by address: connection_shares.py does."""
 
     liftbridge: Liftbridge
 

@@ -119,6 +119,7 @@ def test_a_topic_that_asked_for_gzip_there_is_compressed_here_and_reads_the_same
             for name in TOPICS[1:]:
                 settle(root, name, "zstd:1")
         until(server, lambda: all(layouts(data, number)[0] == "compressed" for number in (1, 2)))
+        until(server, lambda: layouts(data, 3)[1] == "compressed")
         check(server)
         server.kill_supervisor()
         server.start()

@@ -13,8 +13,9 @@
 #define NUMBER_MASK ((1u << NUMBER_BITS) - 1)
 #define SLOTS (ID_BUCKET_WORDS - 1)
 #define SWEEP_EVERY 8u /* ids: all buckets within half of the numbers */
-#define LINE_BYTES sizeof(id_bucket)
+#define LINE_BYTES 64u
 #define LINE_ENTRIES (LINE_BYTES / sizeof(id_entry)) /* and a part */
+_Static_assert(sizeof(id_bucket) == LINE_BYTES, "a bucket is one cache line");
 
 int id_memory_open(id_memory *m, uint64_t bytes_max) {
     *m = (id_memory){.bytes_max = bytes_max};

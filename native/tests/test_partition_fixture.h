@@ -269,4 +269,14 @@ static inline void check_whole(const model *m, partition *p) {
             CHECK_EQUAL(stored ? value : MODEL_NONE, m->offsets[kind][id]);
         }
 }
+
+static inline void sync_all(partition *p) {
+    for (int round = 0; round < 100 && partition_is_dirty(p); round++) {
+        int fds[64];
+        size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
+        for (size_t i = 0; i < count; i++) close(fds[i]);
+        partition_sync_done(p, 0);
+    }
+    CHECK(!partition_is_dirty(p));
+}
 #endif

@@ -38,14 +38,4 @@ static inline void end(partition *p, model *m) {
     CHECK_EQUAL(open_files.pairs.count, 0);
     CHECK_EQUAL(open_files.offset_files.count, 0);
 }
-
-static inline void sync_all(partition *p) {
-    for (int round = 0; round < 100 && partition_is_dirty(p); round++) {
-        int fds[64];
-        size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
-        for (size_t i = 0; i < count; i++) close(fds[i]);
-        partition_sync_done(p, 0);
-    }
-    CHECK(!partition_is_dirty(p));
-}
 #endif

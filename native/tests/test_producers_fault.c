@@ -104,6 +104,34 @@ static void test_what_was_refused_counts_for_nothing_and_is_accepted_later(void)
     CHECK(refused > 100);
 }
 
+/* However a send failed: once the disk works again the syncs of a stop come to an end. */
+static bool becomes_clean(unsigned site) {
+    snprintf(directory, sizeof directory, "%s/c%u/p", test_root, site);
+    memory = (producer_memory){.boot = {1}, .known_last = 5};
+    fault_disk_init(&faulty);
+    partition_options options = options_on(&faulty.disk, LEVEL_WRITTEN, 1500);
+    partition *p = partition_open(&options, NULL, 0);
+    CHECK(p != NULL);
+    if (p == NULL) return false;
+    faulty.site.at = site;
+    faulty.site.for_ever = true;
+    faulty.site.error = ENOSPC;
+    for (uint64_t sent = 0; sent < BATCHES && deliver(p, sent); sent++) {
+    }
+    bool reached = faulty.all_calls >= site;
+    faulty.site.at = 0;
+    sync_all(p);
+    partition_close(p);
+    partition_release(p);
+    return reached;
+}
+
+static void test_syncs_come_to_an_end_whatever_was_refused(void) {
+    unsigned site = 1;
+    while (becomes_clean(site)) site++;
+    CHECK(site > BATCHES);
+}
+
 /* The device fails three times: what is in the log of a refused batch can neither be cut off nor overwritten. Killed
  * then, or after the next sync, and the producer sends it again. `bytes`: that came into the log. */
 static void refused_and_not_cut(size_t bytes, uint32_t messages, bool synced) {
@@ -153,6 +181,7 @@ int main(void) {
     test_root_make();
     id_source_seed_fixed(&ids, 3);
     RUN(test_what_was_refused_counts_for_nothing_and_is_accepted_later);
+    RUN(test_syncs_come_to_an_end_whatever_was_refused);
     RUN(test_a_refused_batch_that_could_not_be_cut_off_is_not_stored_once_more);
     RUN(test_a_batch_that_was_refused_and_counted_is_found);
     test_root_remove();

@@ -53,7 +53,7 @@ from shardd.log.segments import Segment, check_sealed, scan_segment, trust_seale
 from shardd.log.stored_offsets import bring_up_to_date, table_notes
 from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.trash import move_to_trash
-from shardd.log.unproven_tail import end_by_producers, forget_producers
+from shardd.log.unproven_tail import end_by_producers, forget_withheld
 from shardd.protocol.errors import Status
 from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import linked_directory
@@ -94,8 +94,8 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
     sweep_left_over(directory, starts, recovered.notes)
     imported_end = read_imported(directory)
     _recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
-    if not all(each.isolated for each in recovered.damaged):
-        forget_producers(directory, incarnation, boot)
+    if recovered.damaged:
+        forget_withheld(directory, incarnation, boot, recovered.damaged)
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)

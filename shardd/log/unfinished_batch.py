@@ -9,10 +9,12 @@ there, and the partition forgets its producers instead (docs/adr/0084-producers-
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import xxhash
+
+from shardd.engine import WithheldRange
 
 _MAGIC: Final = b"SHRDPROD"
 _HEAD: Final = struct.Struct("<8sIIQQ16s8xQ")
@@ -30,7 +32,7 @@ def unfinished_batch(content: bytes, incarnation: int, boot: bytes, end: int) ->
     """The first offset of the batch inside which a log with this end breaks off. `content`: of the file."""
     if not is_of_boot(content, incarnation, boot):
         return None
-    return min(_begins_around(content, incarnation, end), default=None)
+    return min(_places(content, incarnation, lambda first, stop: first < end < stop), default=None)
 
 
 def is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
@@ -47,14 +49,23 @@ def is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
     )
 
 
-def _begins_around(content: bytes, incarnation: int, end: int) -> Iterator[int]:
-    """First offsets of the batches that have a place on both sides of `end`."""
+def is_any_withheld(content: bytes, incarnation: int, withheld: Sequence[WithheldRange]) -> bool:
+    """Whether a batch that has a place is among these messages, whole or in part."""
+
+    def meets(first: int, end: int) -> bool:
+        return any(start < end and first < stop for start, stop, _ in withheld)
+
+    return bool(withheld) and any(_places(content, incarnation, meets))
+
+
+def _places(content: bytes, incarnation: int, wanted: Callable[[int, int], bool]) -> Iterator[int]:
+    """First offsets of the batches that have a place and are wanted, by first offset and end (exclusive)."""
     for entry in range(_HEAD_BYTES, len(content) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
         (producer,) = _PRODUCER.unpack_from(content, entry)
         slots = entry + _ENTRY_HEAD_BYTES
         for at in range(slots, slots + _SLOTS * _SLOT.size, _SLOT.size):
             _, first, count, epoch, check = _SLOT.unpack_from(content, at)
-            if not first < end < first + count or epoch == _EMPTY:
+            if epoch == _EMPTY or count == 0 or not wanted(first, first + count):
                 continue
             if check == _check_of(incarnation, producer, content[at : at + _SLOT.size - 8]):
                 yield first

@@ -8,17 +8,17 @@ than the file of producers can prove, and all producers of the partition would h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from shardd.engine import _native
+from shardd.engine import WithheldRange, _native
 from shardd.log import layout
 from shardd.log.recovered import Recovered
 from shardd.log.segments import Segment, position_of
 from shardd.log.tail import cut_torn
-from shardd.log.unfinished_batch import is_of_boot, unfinished_batch
+from shardd.log.unfinished_batch import is_any_withheld, is_of_boot, unfinished_batch
 from shardd.runtime.regular_files import read_regular
 
 
@@ -50,13 +50,15 @@ def end_by_producers(
     return segment if recovered.state else again()
 
 
-def forget_producers(directory: Path, incarnation: int, boot: bytes) -> None:
-    """Damage was found: after a power loss a batch may be withheld whose place is there. OSError."""
+def forget_withheld(directory: Path, incarnation: int, boot: bytes, damaged: Sequence[WithheldRange]) -> None:
+    """After a power loss a batch may be withheld whose place is there: then the file of producers goes. What is
+    isolated was seen before. OSError."""
     path = directory / layout.PRODUCERS
     try:
         content = read_regular(path)
     except (FileNotFoundError, ValueError):
         return
-    if not is_of_boot(content, incarnation, boot):
+    withheld = [each for each in damaged if not each.isolated]
+    if not is_of_boot(content, incarnation, boot) and is_any_withheld(content, incarnation, withheld):
         path.unlink()
         layout.sync_directory(directory)

@@ -73,6 +73,15 @@ def copied(left: Left, to: Path, log_bytes: int) -> Path:
     return to
 
 
+def become_of_another_boot(directory: Path, incarnation: int) -> None:
+    """The file of producers."""
+    content = bytearray((directory / layout.PRODUCERS).read_bytes())
+    content[BOOT] = bytes(16)
+    keys = incarnation.to_bytes(8, "little") + bytes(8)
+    content[CHECK] = xxhash.xxh3_64_intdigest(keys + content[:56]).to_bytes(8, "little")
+    (directory / layout.PRODUCERS).write_bytes(content)
+
+
 def test_a_log_that_ends_anywhere_inside_a_batch_ends_before_it(left: Left, tmp_path: Path) -> None:
     size, content = left.log.stat().st_size, left.log.read_bytes()
     for end in range(left.begin, size + 1):
@@ -98,11 +107,7 @@ def test_places_of_another_boot_cut_nothing(left: Left, tmp_path: Path) -> None:
     """The records there may be others', acknowledged at `durable`."""
     for number, end in enumerate(record_ends(left), 1):
         copy = copied(left, tmp_path / "copy", end)
-        content = bytearray((copy / layout.PRODUCERS).read_bytes())
-        content[BOOT] = bytes(16)
-        keys = left.incarnation.to_bytes(8, "little") + bytes(8)
-        content[CHECK] = xxhash.xxh3_64_intdigest(keys + content[:56]).to_bytes(8, "little")
-        (copy / layout.PRODUCERS).write_bytes(content)
+        become_of_another_boot(copy, left.incarnation)
         [segment] = open_partition(copy, left.incarnation).segments
         assert segment.records == LAST + number
 

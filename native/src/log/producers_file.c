@@ -331,8 +331,9 @@ void producers_covered(producers *p) {
     if (p->covered == UINT64_MAX) return;
     p->proven = p->covered;
     p->counted -= p->covering;
-    p->dirty |= p->covering >= PRODUCERS_UNCOUNTED; /* the next one says that this one has succeeded */
-    p->covering = p->covering >= PRODUCERS_UNCOUNTED ? PRODUCERS_UNCOUNTED : 0;
+    bool uncounted = p->covering >= PRODUCERS_UNCOUNTED;
+    p->dirty |= uncounted && !p->lost; /* the next one says that this one has succeeded */
+    p->covering = uncounted ? PRODUCERS_UNCOUNTED : 0;
 }
 
 int producers_duplicate(producers *p) { return open_file(p) == 0 ? file_duplicate(p->disk, p->files, p->fd) : -1; }

@@ -138,6 +138,12 @@ def test_what_the_server_needed_for_the_warm_up_is_in_no_figure(server: Server) 
     assert 0 <= told["written_bytes"] <= (all_written - written) / 2
 
 
+def test_what_was_not_done_to_the_server_is_not_told(server: Server) -> None:
+    chosen = options(server, "pinned-producer", server_settings=("SHARDD_SYSTEM_PARTITION_ACK=durable",))
+    own = measure(replace(chosen, server_cpus="0"), Output())["shardd"]
+    assert own["configuration"] == [] and own["pinning"] == {"client": "none", "server": "its own"}
+
+
 def test_a_unix_socket_is_a_way_to_the_server(server: Server) -> None:
     path = server.data_dir.with_name("s")
     report = measure(options(server, "pinned-producer", unix_path=str(path)), Output())

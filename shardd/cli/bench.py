@@ -133,9 +133,10 @@ def bench(
 
 def _check_started(context: typer.Context) -> None:
     """BenchError for an option that would do nothing."""
-    if not context.params["own_server"] and not context.params["against"]:
-        for word in (word for name, word in _OF_STARTED.items() if name in _given(context)):
-            raise BenchError(f"{word} is for servers that are started: with --own-server or --against")
+    given = _given(context)
+    unused = [word for name, word in _OF_STARTED.items() if name in given]
+    if unused and not context.params["own_server"] and not context.params["against"]:
+        raise BenchError(f"{unused[0]} is for servers that are started: with --own-server or --against")
 
 
 def _sampling_us(text: str) -> int:

@@ -138,6 +138,16 @@ def test_what_the_server_needed_for_the_warm_up_is_in_no_figure(server: Server) 
     assert 0 <= told["written_bytes"] <= (all_written - written) / 2
 
 
+def test_a_server_that_runs_already_is_all_of_its_processes(server: Server) -> None:
+    """A worker says its own process id."""
+    supervisor = psutil.Process(server.pid)
+    known_s = sum(sum(each.cpu_times()[:2]) for each in (supervisor, *supervisor.children()))
+    asked = Wire()
+    asked.start(options(server, "pinned-producer"))
+    found_s = asked.cpu_s()
+    assert found_s is not None and found_s >= known_s
+
+
 def test_what_was_not_done_to_the_server_is_not_told(server: Server) -> None:
     chosen = options(server, "pinned-producer", server_settings=("SHARDD_SYSTEM_PARTITION_ACK=durable",))
     own = measure(replace(chosen, server_cpus="0"), Output())["shardd"]

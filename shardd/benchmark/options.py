@@ -189,7 +189,7 @@ class Options:
         if self.unix_path:
             return Settings(unix_path=self.unix_path, **who)  # type: ignore[arg-type]
         host, colon, port = self.server_address.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or re.fullmatch(r"\d{1,5}", port, re.ASCII) is None or int(port) >= 1 << 16:
             raise BenchError(f"--server-address is host:port, not {self.server_address!r}")
         return Settings(host.strip("[]"), int(port), **who)  # type: ignore[arg-type]
 

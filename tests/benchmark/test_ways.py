@@ -57,6 +57,12 @@ def test_cpus_that_are_not_there_are_a_sentence_at_once(text: str, words: str) -
         Options.cpus_of(text)
 
 
+@pytest.mark.parametrize("address", ["nowhere", "localhost:", "localhost:\u00b2", "localhost:65536"])
+def test_an_address_that_is_none_is_a_sentence(address: str, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="is host:port"):
+        options("pinned-producer", tmp_path, server_address=address).settings()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_carries_all_messages(way: str, tmp_path: Path) -> None:
     chosen = options("end-to-end-producing-consumer", tmp_path, batch=Span(10, 10), **WAYS[way])

@@ -53,6 +53,14 @@ def _effort(options: argparse.Namespace) -> Effort:
     return effort
 
 
+def settings_of(setup: Setup, pairs: Sequence[str]) -> dict[str, str]:
+    """Of shardd: `KEY=VALUE` of --set, and above them what the lines are about. ValueError."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise ValueError(f"--set is SHARDD_KEY=VALUE, not {pair!r}")
+    return dict(pair.split("=", 1) for pair in pairs) | setup.settings
+
+
 class Measured(NamedTuple):
     """All of a run. `starts`: values of each round (bench/start.py)."""
 
@@ -66,6 +74,7 @@ def _measure(options: argparse.Namespace, lines: list[Line], effort: Effort) -> 
     cpus = sorted(os.sched_getaffinity(0))[: options.shards]
     if options.shards < 1 or len(cpus) < options.shards:
         raise ValueError(f"--shards must be in 1..{len(os.sched_getaffinity(0))}")
+    settings = settings_of(Setup.WRITTEN, options.set)
     build("load")
     with tempfile.TemporaryDirectory(prefix="shardd-bench-", dir=options.directory.resolve()) as base:
         header = report.machine(Path(base))
@@ -82,7 +91,7 @@ def _measure(options: argparse.Namespace, lines: list[Line], effort: Effort) -> 
                     found.moved.append(rebalance.measure(shardd, name, effort.rounds))
         if not options.floor_only and chosen(STARTS, options.lines):
             command = {"shardd": options.shardd or start.own_command()}
-            rounds = start.run_rounds(command, Path(base), effort.rounds, len(cpus), effort.idle_s)
+            rounds = start.run_rounds(command, Path(base), effort.rounds, len(cpus), effort.idle_s, settings)
             found.starts.extend(rounds["shardd"])
     _describe(header, effort, cpus)
     return found
@@ -115,7 +124,7 @@ def _servers(
     header: dict[str, str],
 ) -> Iterator[list[Target]]:
     """The servers of one setup; adds to the header what is known of them."""
-    settings = setup.settings | dict(pair.split("=", 1) for pair in options.set)
+    settings = settings_of(setup, options.set)
     with contextlib.ExitStack() as end:
         targets: list[Target] = []
 

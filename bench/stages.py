@@ -117,7 +117,12 @@ def main() -> int:
     parser.add_argument("--lines", nargs="*", default=list(LINES))
     parser.add_argument("--cpus", type=int, default=2)
     options = parser.parse_args()
-    lines = select(options.lines)
+    try:
+        lines = select(options.lines)
+    except ValueError as error:
+        parser.error(str(error))
+    if not lines or any(line.mode == "both" for line in lines):
+        parser.error(f"{' '.join(options.lines)}: lines of sends and lines of polls are sampled, nothing else")
     found: dict[str, tuple[float, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="shardd-stages-") as base:
         target = Shardd(Path(base) / "server", sorted(os.sched_getaffinity(0))[: options.cpus], None, {})

@@ -55,13 +55,15 @@ def free_port() -> int:
 
 
 class Started:
-    """A server that answers. `answered_s`: since it was started."""
+    """A server that answers. `answered_s`: since it was started. RuntimeError when it does not."""
 
-    def __init__(self, command: str, directory: Path, shards: int = SHARDS) -> None:
+    def __init__(
+        self, command: str, directory: Path, shards: int = SHARDS, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._shards = shards
         self.port = free_port()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
-        environment |= {
+        environment |= dict(settings or {}) | {
             "SHARDD_TCP_ADDRESS": f"127.0.0.1:{self.port}",
             "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
             "SHARDD_SYSTEM_PATH": str(directory),
@@ -75,12 +77,17 @@ class Started:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self._wait_for_answer()
+        try:
+            self._wait_for_answer()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.answered_s = time.monotonic() - began
 
     def _wait_for_answer(self) -> None:
         deadline = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=_TIMEOUT_S) as probe:
                     probe.sendall(_PING)
@@ -123,12 +130,18 @@ class Started:
         self.process.wait(_TIMEOUT_S)
 
 
-def measure(command: str, base: Path, shards: int = SHARDS, idle_s: float = IDLE_S) -> list[float]:
+def measure(
+    command: str,
+    base: Path,
+    shards: int = SHARDS,
+    idle_s: float = IDLE_S,
+    settings: Mapping[str, str] | None = None,
+) -> list[float]:
     """A value for each of FIGURES."""
     directory = base / "data"
-    first = Started(command, directory, shards)
+    first = Started(command, directory, shards, settings)
     first.stop()
-    later = Started(command, directory, shards)
+    later = Started(command, directory, shards, settings)
     try:
         time.sleep(idle_s)
         memory = [each.memory_full_info() for each in later.processes()]
@@ -141,13 +154,18 @@ def measure(command: str, base: Path, shards: int = SHARDS, idle_s: float = IDLE
 
 
 def run_rounds(
-    commands: Mapping[str, str], base: Path, rounds: int, shards: int = SHARDS, idle_s: float = IDLE_S
+    commands: Mapping[str, str],
+    base: Path,
+    rounds: int,
+    shards: int = SHARDS,
+    idle_s: float = IDLE_S,
+    settings: Mapping[str, str] | None = None,
 ) -> dict[str, list[list[float]]]:
     """By name of a build, its values of each round."""
     found: dict[str, list[list[float]]] = {name: [] for name in commands}
     for number in range(rounds):
         for name, command in sorted(commands.items(), reverse=number % 2 == 1):
-            found[name].append(measure(command, base, shards, idle_s))
+            found[name].append(measure(command, base, shards, idle_s, settings))
     return found
 
 

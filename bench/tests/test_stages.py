@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from bench import stages
 from bench.stages import OTHER, shares_of, stage_of
 
 KERNEL = "([kernel.kallsyms])"
@@ -19,6 +22,17 @@ SCRIPT = f"""
 
     7f0000003 _PyEval_EvalFrameDefault (/x/libpython3.so)
 """
+
+
+@pytest.mark.parametrize("line", ["both-10x100-c8-t2", "start-memory", "nothing"])
+def test_what_cannot_be_sampled_is_refused(
+    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["stages", "--lines", line])
+    monkeypatch.setattr(stages, "Shardd", None)  # it comes to none
+    with pytest.raises(SystemExit) as end:
+        stages.main()
+    assert end.value.code == 2 and line in capsys.readouterr().err
 
 
 def test_shares_are_those_of_the_samples() -> None:

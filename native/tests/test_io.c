@@ -124,60 +124,60 @@ static bool sleeps_for_100_ms(void) {
     return (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec > 95000000;
 }
 
-/* As a moved connection: the socket lives on elsewhere, its number comes back for another one. */
-static void test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_back(void) {
+/* Ends with a receive that has completed: epoll has the descriptor. */
+static void begin_with_a_receive(operation *op, int two[2]) {
     set_up();
-    int two[2], next[2];
     make_pair(two);
-    operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
-    CHECK(nothing_comes()); /* it waits: epoll has the descriptor */
+    *op = operation_of(OPERATION_RECEIVE, NULL);
+    io_receive_provided(&i, op, two[0], BUFFERS_LOGGED_IN);
+    CHECK(nothing_comes());
     CHECK(write(two[1], "a", 1) == 1 && wait_for_completions(1));
     io_buffer_return(&i, s.all[0].buffer);
-    int elsewhere = dup(two[0]), number = two[0];
-    drop(two[0]);
+}
+
+/* Another socket gets the number of `fd`, and a receive waits on it. */
+static void give_its_number_to(int fd, operation *op, int next[2]) {
+    drop(fd);
     make_pair(next);
-    CHECK(next[0] == number);
-    io_receive_provided(&i, &op, next[0], BUFFERS_LOGGED_IN);
+    CHECK(next[0] == fd);
+    io_receive_provided(&i, op, next[0], BUFFERS_LOGGED_IN);
     CHECK(nothing_comes());
-    CHECK(write(two[1], "b", 1) == 1);
-    CHECK(sleeps_for_100_ms());
-    CHECK(nothing_comes());
+}
+
+static void end_with_bytes_of(int next[2]) {
     CHECK(write(next[1], "cc", 2) == 2);
     CHECK(wait_for_completions(2));
     CHECK_EQUAL(s.all[1].result, 2);
     drop(next[0]);
     close(next[1]);
+    tear_down();
+}
+
+/* As a moved connection: the socket lives on elsewhere, its number comes back for another one. */
+static void test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_back(void) {
+    operation op;
+    int two[2], next[2];
+    begin_with_a_receive(&op, two);
+    int elsewhere = dup(two[0]);
+    give_its_number_to(two[0], &op, next);
+    CHECK(write(two[1], "b", 1) == 1);
+    CHECK(sleeps_for_100_ms());
+    CHECK(nothing_comes());
+    end_with_bytes_of(next);
     close(two[1]);
     close(elsewhere);
-    tear_down();
 }
 
 /* As above, when what it was told has come already and was not looked at yet. */
 static void test_an_event_of_a_descriptor_before_it_is_none(void) {
-    set_up();
+    operation op;
     int two[2], next[2];
-    make_pair(two);
-    operation op = operation_of(OPERATION_RECEIVE, NULL);
-    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
-    CHECK(nothing_comes());
-    CHECK(write(two[1], "a", 1) == 1 && wait_for_completions(1));
-    io_buffer_return(&i, s.all[0].buffer);
+    begin_with_a_receive(&op, two);
     CHECK(write(two[1], "b", 1) == 1);
     io_enter(&i, 50000); /* the event is here, nobody wants it */
-    int number = two[0];
-    drop(two[0]);
-    make_pair(next);
-    CHECK(next[0] == number);
-    io_receive_provided(&i, &op, next[0], BUFFERS_LOGGED_IN);
-    CHECK(nothing_comes());
-    CHECK(write(next[1], "cc", 2) == 2);
-    CHECK(wait_for_completions(2));
-    CHECK_EQUAL(s.all[1].result, 2);
-    drop(next[0]);
-    close(next[1]);
+    give_its_number_to(two[0], &op, next);
+    end_with_bytes_of(next);
     close(two[1]);
-    tear_down();
 }
 
 /* Bytes that nobody wants stay where they are, and who wants them later need not wait for more. */

@@ -9,9 +9,8 @@ import random
 import signal
 import string
 import struct
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -73,10 +72,10 @@ def run(
     server: Server,
     places: Places,
     watch: Watch | None = None,
-    begun: threading.Event | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> Done:
-    """Connects, runs, and collects. `begun` is set when all connections are there. BenchError; KeyboardInterrupt ends
-    all processes first."""
+    """Connects, runs, and collects. `begin` is called when all connections are there. BenchError; KeyboardInterrupt
+    ends all processes first."""
     count = plan.options.processes_used()
     slots = mmap.mmap(-1, max(mmap.PAGESIZE, 8 * len(plan.slots())))
     view = memoryview(slots).cast("q")
@@ -88,8 +87,8 @@ def run(
         processes += [_start(plan, server, places, actors, slots) for actors in dealt]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _begin(view, processes)
-        if begun is not None:
-            begun.set()
+        if begin is not None:
+            begin()
         if watch is not None:
             _look_on(plan, view, processes, watch)
         answers = [_answer(pipe) for _, pipe in processes]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,12 +30,16 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
         if options.own and options.kind.needs_data:
             _fill(server, options)
         places = server.prepare(options)
-        before, written_before = server.cpu_s(), server.written_bytes()
         begun = time.monotonic()
-        with disturbed(options, server) as beside:
-            done = engine.run(plan, server, places, output.watch, beside.load_begun)
+        with closing(_Usage(server, options.warmup_us)) as usage, disturbed(options, server) as beside:
+
+            def begin() -> None:
+                beside.load_begun.set()
+                usage.begin()
+
+            done = engine.run(plan, server, places, output.watch, begin)
         wall_s = time.monotonic() - begun
-        after, written, memory = server.cpu_s(), server.written_bytes(), server.memory_bytes()
+        (cpu_s, written), memory = usage.end(), server.memory_bytes()
         stats = server.stats(options)
     except (ClientError, OSError) as error:
         raise BenchError(str(error)) from error
@@ -49,14 +55,46 @@ def measure(options: Options, output: Output, server: Server | None = None) -> d
         stats,
         machine.hardware(output.identifier),
         machine.client_figures(done.shares),
-        None if before is None or after is None else after - before,
+        cpu_s,
         max((each.seconds for each in figures), default=wall_s),
         memory,
         Told(server.name, server.version, server.durability),
-        None if written_before is None or written is None else written - written_before,
+        written,
         _beside(options, beside, done),
     )
     return report_of(options, output, found, datetime.now(UTC))
+
+
+class _Usage:
+    """What a server has used between the end of the warm-up and `end`; None: not known. Without a warm-up what logins
+    cost is in it."""
+
+    def __init__(self, server: Server, warmup_us: int) -> None:
+        self._server = server
+        self._timer = threading.Timer(warmup_us / 1e6, self._look) if warmup_us else None
+        self._look()
+
+    def _look(self) -> None:
+        self._cpu_s, self._written_bytes = self._server.cpu_s(), self._server.written_bytes()
+
+    def begin(self) -> None:
+        """The load begins, with its warm-up."""
+        if self._timer is not None:
+            self._timer.start()
+
+    def close(self) -> None:
+        """Looks no more."""
+        if self._timer is not None and self._timer.ident is not None:
+            self._timer.cancel()
+            self._timer.join()
+
+    def end(self) -> tuple[float | None, int | None]:
+        """CPU time in seconds, bytes."""
+        cpu_s, written_bytes = self._server.cpu_s(), self._server.written_bytes()
+        return (
+            None if cpu_s is None or self._cpu_s is None else cpu_s - self._cpu_s,
+            None if written_bytes is None or self._written_bytes is None else written_bytes - self._written_bytes,
+        )
 
 
 def _beside(options: Options, beside: Disturbance, done: engine.Done) -> dict[str, object]:

@@ -189,7 +189,7 @@ class Options:
         if self.unix_path:
             return Settings(unix_path=self.unix_path, **who)  # type: ignore[arg-type]
         host, colon, port = self.server_address.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or re.fullmatch(r"\d{1,5}", port, re.ASCII) is None or int(port) >= 1 << 16:
             raise BenchError(f"--server-address is host:port, not {self.server_address!r}")
         return Settings(host.strip("[]"), int(port), **who)  # type: ignore[arg-type]
 
@@ -197,14 +197,15 @@ class Options:
     def cpus_of(text: str) -> list[int]:
         """Of a list like 0,2-3. BenchError."""
         found: set[int] = set()
+        count = os.cpu_count() or 1
         for part in text.split(","):
-            first, dash, last = part.partition("-")
-            if not first.isdigit() or (dash and not last.isdigit()):
+            matched = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", part, re.ASCII)
+            first, last = (int(matched[1]), int(matched[2] or matched[1])) if matched is not None else (1, 0)
+            if first > last:
                 raise BenchError(f"CPUs are a list like 0,2-3, not {text!r}")
-            found |= set(range(int(first), int(last if dash else first) + 1))
-        missing = found - set(range(os.cpu_count() or 1))
-        if missing or not found:
-            raise BenchError(f"this machine has no CPU {min(missing, default=0)}")
+            if last >= count:
+                raise BenchError(f"this machine has no CPU {max(first, count)}")
+            found |= set(range(first, last + 1))
         return sorted(found)
 
     def processes_used(self) -> int:

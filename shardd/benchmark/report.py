@@ -242,8 +242,11 @@ def _own(options: Options, found: Findings) -> dict[str, Any]:
         "partitioning": options.partitioning or ("balanced" if options.partitions > 1 else "partition"),
         "tool": __version__,
         "memory": f"{found.hardware['total_memory_mb']} MiB",
-        "configuration": list(options.server_settings),
-        "pinning": {"client": options.client_cpus or "none", "server": options.server_cpus or "its own"},
+        "configuration": list(options.server_settings) if options.own else [],
+        "pinning": {
+            "client": options.client_cpus or "none",
+            "server": (options.server_cpus if options.own else "") or "its own",
+        },
         "seconds": round(found.seconds, 3),
         "megabytes_per_second": round(user_bytes / 1e6 / found.seconds, 3) if found.seconds else 0.0,
         "messages_per_second": round(messages / found.seconds, 3) if found.seconds else 0.0,

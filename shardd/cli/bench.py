@@ -44,6 +44,15 @@ Compare two of them:
   shardd bench compare results/A results/B"""
 
 
+_OF_STARTED: Final = {
+    "durability": "--durability",
+    "directory": "--directory",
+    "server_cpus": "--server-cpus",
+    "server_settings": "--set",
+}
+"""Parameters whose options do nothing to a server that runs already."""
+
+
 def _refuse(error: BenchError) -> typer.Exit:
     typer.echo(f"shardd: {error}", err=True)
     return typer.Exit(2)
@@ -85,6 +94,7 @@ def bench(
     try:
         if message_batches is not None and total_data is not None:
             raise BenchError("--message-batches and --total-data exclude each other")
+        _check_started(context)
         if durability not in DURABILITIES:
             raise BenchError(f"--durability is {', '.join(DURABILITIES)}, not {durability!r}")
         context.obj = {
@@ -119,6 +129,14 @@ def bench(
         }
     except BenchError as error:
         raise _refuse(error) from error
+
+
+def _check_started(context: typer.Context) -> None:
+    """BenchError for an option that would do nothing."""
+    given = _given(context)
+    unused = [word for name, word in _OF_STARTED.items() if name in given]
+    if unused and not context.params["own_server"] and not context.params["against"]:
+        raise BenchError(f"{unused[0]} is for servers that are started: with --own-server or --against")
 
 
 def _sampling_us(text: str) -> int:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from shardd.client.closing import Closing
 from shardd.client.errors import TlsError
 from shardd.client.transport import connect, tls_failure, way_to
 from shardd.protocol import account_requests, bounds, leases, limits, replies, requests, topic_settings
@@ -50,7 +50,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials({'token' if self.token else self.username!r})"
 
 
-class Connection:
+class Connection(Closing):
     """Connects and logs in at once. `timeout_s` bounds every call on the socket."""
 
     def __init__(self, address: str, credentials: Credentials | None = None, *, timeout_s: float = 30.0) -> None:
@@ -73,14 +73,6 @@ class Connection:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardd.client.admin import SyncAdministration
 from shardd.client.client import Client
+from shardd.client.closing import Closing
 from shardd.client.commands import Command
 from shardd.client.errors import ClosedError
 from shardd.client.settings import Settings, resolve
@@ -47,7 +47,7 @@ class Portal:
             self.loop.close()
 
 
-class SyncClient(SyncAdministration):
+class SyncClient(Closing, SyncAdministration):
     """`with SyncClient("shardd://name:password@host") as client:`; for any thread, also several at a time."""
 
     def __init__(
@@ -61,14 +61,6 @@ class SyncClient(SyncAdministration):
 
     async def _make(self) -> Client:
         return Client(settings=self.settings, telemetry=self._telemetry)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def connect(self, deadline_s: float | None = None) -> None:
         """Connects and logs in now. ClientError."""

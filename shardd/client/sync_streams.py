@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from shardd.client.closing import Closing
 from shardd.client.consumer import Consumer
 from shardd.client.messages import Header, Message
 from shardd.client.outbox import Position
@@ -18,7 +19,7 @@ from shardd.client.wire import Identifier
 Answer = concurrent.futures.Future[Position]
 
 
-class SyncProducer:
+class SyncProducer(Closing):
     """A `Producer` for any thread, also several at a time. Options are those of `Producer`."""
 
     def __init__(self, client: SyncClient, stream: Identifier, topic: Identifier, **options: Any) -> None:
@@ -28,14 +29,6 @@ class SyncProducer:
             return Producer(client.client, stream, topic, **options)
 
         self._producer = self._run(make())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(
         self,

@@ -20,6 +20,7 @@ from shardd.benchmark.kinds import BY_NAME
 from shardd.benchmark.measure import measure
 from shardd.benchmark.options import BenchError, Options, Output, Span
 from shardd.benchmark.run import benchmark
+from shardd.benchmark.servers.wire import Wire
 from shardd.client.settings import parse
 from shardd.client.sync import SyncClient
 from tests.support.server import ONE_SHARD, Server
@@ -123,6 +124,34 @@ def test_a_warm_up_is_written_but_not_measured(server: Server) -> None:
     report = measure(options(server, "pinned-producer", warmup_us=200_000), Output())
     assert sum(each["summary"]["total_messages"] for each in report["individual_metrics"]) == 200
     assert messages_at(server, 2) > 200
+
+
+def test_what_the_server_needed_for_the_warm_up_is_in_no_figure(server: Server) -> None:
+    watched = Wire()
+    chosen = options(server, "pinned-producer", warmup_us=1_000_000)
+    watched.start(chosen)
+    cpu_s, written = watched.cpu_s(), watched.written_bytes()
+    told = measure(chosen, Output())["shardd"]["server"]
+    all_cpu_s, all_written = watched.cpu_s(), watched.written_bytes()
+    assert cpu_s is not None and written is not None and all_cpu_s is not None and all_written is not None
+    assert 0 <= told["cpu_seconds"] < (all_cpu_s - cpu_s) / 2
+    assert 0 <= told["written_bytes"] <= (all_written - written) / 2
+
+
+def test_a_server_that_runs_already_is_all_of_its_processes(server: Server) -> None:
+    """A worker says its own process id."""
+    supervisor = psutil.Process(server.pid)
+    known_s = sum(sum(each.cpu_times()[:2]) for each in (supervisor, *supervisor.children()))
+    asked = Wire()
+    asked.start(options(server, "pinned-producer"))
+    found_s = asked.cpu_s()
+    assert found_s is not None and found_s >= known_s
+
+
+def test_what_was_not_done_to_the_server_is_not_told(server: Server) -> None:
+    chosen = options(server, "pinned-producer", server_settings=("SHARDD_SYSTEM_PARTITION_ACK=durable",))
+    own = measure(replace(chosen, server_cpus="0"), Output())["shardd"]
+    assert own["configuration"] == [] and own["pinning"] == {"client": "none", "server": "its own"}
 
 
 def test_a_unix_socket_is_a_way_to_the_server(server: Server) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +39,28 @@ def options(name: str, directory: Path, **values: object) -> Options:
         "server_settings": ("SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION=1",),
     }
     return Options(BY_NAME[name], 2, 1, 2, 2, 1, **(given | values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0-99999999999", f"no CPU {os.cpu_count()}"),
+        ("99999", "no CPU 99999"),
+        ("1-0", "not '1-0'"),
+        ("a", "not 'a'"),
+        ("", "not ''"),
+        ("\u00b2", "not '\u00b2'"),
+    ],
+)
+def test_cpus_that_are_not_there_are_a_sentence_at_once(text: str, words: str) -> None:
+    with pytest.raises(BenchError, match=re.escape(words)):
+        Options.cpus_of(text)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "localhost:", "localhost:\u00b2", "localhost:65536"])
+def test_an_address_that_is_none_is_a_sentence(address: str, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="is host:port"):
+        options("pinned-producer", tmp_path, server_address=address).settings()
 
 
 @pytest.mark.parametrize("way", WAYS)

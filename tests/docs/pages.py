@@ -2,7 +2,7 @@
 
 | block | what is done |
 |---|---|
-| `sh` | `pip install` is left out (tests/install does it), `export` is kept, `shardd serve`, `-liftbridge` start it |
+| `sh` | `export` is kept, `shardd serve`, `-liftbridge` start it, other lines run |
 | `console` | each line behind `$ ` runs in a shell; what stands below it is what it prints |
 | `python` | a program of its own; a `text` block behind it is what it prints |
 | `toml`, `text` | read with the page; `toml` is written to the file that its first line names |
@@ -93,7 +93,7 @@ class Reader:
                     self.variables[name] = value
             elif program := next((each for each in _MODULES if words.startswith(each)), ""):
                 self._serve(_MODULES[program], words.removeprefix(program).split())
-            elif not words.startswith("pip install"):
+            else:
                 self._run(["bash", "-c", words])
 
     def _serve(self, module: list[str], options: list[str]) -> None:

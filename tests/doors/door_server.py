@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 import psutil
 
+from shardd.client.closing import Closing
 from shardd.protocol.door_frames import (
     ANSWER_BYTES_MAX,
     Command,
@@ -26,7 +27,6 @@ from shardd.protocol.door_frames import (
     encode_frame,
     encode_request,
 )
-from tests.support.closing import Closing
 from tests.support.doors import serving_door
 from tests.support.ports import free_port
 from tests.support.server import Server

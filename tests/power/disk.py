@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from shardd.client.closing import Closing
 from tests.support.built import make
-from tests.support.closing import Closing
 
 ROOT: Final = Path(__file__).parents[2]
 PROGRAM: Final = ROOT / "native" / "build" / "power" / "forgetful"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from shardd.client.closing import Closing
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets
 from shardd.runtime.trust import Trust, TrustInheritance
 from shardd.server.introductions import Introductions, make_private_listeners
-from tests.support.closing import Closing
 
 
 class BusPlace(msgspec.Struct, frozen=True):

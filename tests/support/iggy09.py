@@ -9,7 +9,7 @@ import struct
 
 import msgspec
 
-from tests.support.closing import Closing
+from shardd.client.closing import Closing
 
 CLIENT_ID = bytes.fromhex("1241152539d34be5a1606357ec161678")
 REPLY, EVICTION = 8, 13

@@ -10,8 +10,8 @@ import ssl
 import struct
 from typing import Final
 
+from shardd.client.closing import Closing
 from tests.support import wire
-from tests.support.closing import Closing
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.support.closing import Closing
+from shardd.client.closing import Closing
 
 PING, GET_STATS, GET_CLUSTER_METADATA, GET_ME, GET_CLIENTS = 1, 10, 12, 20, 22
 LOGIN_USER, LOGOUT_USER, CREATE_TOKEN, LOGIN_WITH_TOKEN = 38, 39, 42, 44

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
+
+import psutil
 
 from shardd.benchmark.options import BenchError, Options
 from shardd.benchmark.servers.base import (
@@ -33,6 +35,7 @@ _TOKEN_EXPIRY_US: Final = 600_000_000
 _TOKEN_EXPIRY_REOPENING_US: Final = 86_400_000_000
 """Of runs that log in again and again, at a server that is gone after them."""
 _DIALECT_09: Final = 3
+_SUPERVISOR: Final = "shardd: supervisor"
 _NO_COMPRESSION: Final = 1
 
 
@@ -53,6 +56,15 @@ def control(options: Options) -> Iterator[Control]:
 
 def log_in(connection: Control, options: Options) -> None:
     connection.call(commands.login(options.username, options.password))
+
+
+def _whole_server(process_id: int) -> int:
+    """A worker of shardd says its own: that of its supervisor. Else the process itself."""
+    with suppress(psutil.Error):
+        parent = psutil.Process(process_id).parent()
+        if parent is not None and " ".join(parent.cmdline()).startswith(_SUPERVISOR):
+            return parent.pid
+    return process_id
 
 
 class Wire(Server):
@@ -76,7 +88,7 @@ class Wire(Server):
             raise BenchError(f"{options.address}: {error}") from error
         local = bool(options.unix_path) or options.server_address.startswith(("127.", "localhost:", "[::1]"))
         self.version = stats.protocol_version
-        self._process_id = stats.process_id if local else None
+        self._process_id = _whole_server(stats.process_id) if local else None
 
     def prepare(self, options: Options) -> Places:
         with control(options) as client:

@@ -101,6 +101,23 @@ static void test_a_change_of_the_level_gives_back_what_is_ahead(void) {
     model_free(&m);
 }
 
+/* Also when nothing comes any more that would be written into it. */
+static void test_what_was_reserved_at_another_level_is_given_back(void) {
+    static const partition_level levels[] = {LEVEL_MEMORY, LEVEL_DURABLE};
+    for (unsigned i = 0; i < 2; i++) {
+        static model m;
+        partition_options o;
+        partition *p = open_with(&o, LEVEL_WRITTEN, 64 << 20, &m);
+        for (int n = 0; n < 60; n++) append(p, &m, 1, BODY, 1000);
+        CHECK(blocks(0) > m.total_bytes + SLACK_BYTES);
+        CHECK_EQUAL(partition_set_level(p, levels[i]), 0);
+        partition_close(p);
+        CHECK(blocks(0) <= m.total_bytes + SLACK_BYTES);
+        partition_release(p);
+        model_free(&m);
+    }
+}
+
 int main(void) {
     test_root_make();
     RUN(test_large_batches_reserve_what_nobody_sees);
@@ -108,6 +125,7 @@ int main(void) {
     RUN(test_small_logs_small_batches_and_durable_ones_reserve_nothing);
     RUN(test_a_file_system_that_refuses_is_asked_once_for_each_segment);
     RUN(test_a_change_of_the_level_gives_back_what_is_ahead);
+    RUN(test_what_was_reserved_at_another_level_is_given_back);
     test_root_remove();
     return check_report();
 }

@@ -54,8 +54,9 @@ void partition_give_back(partition *p) {
     segment *s = segment_active(&p->segments);
     if (s->log_bytes < RESERVE_BYTES_MIN) return;
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd >= 0)
-        (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
+    if (fd < 0) return;
+    if (p->parts != NULL) p->parts->cut = true;                 /* what is written of them goes with the blocks */
+    (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
 }
 
 int partition_cut_ahead(partition *p) {
@@ -71,7 +72,8 @@ int partition_cut_ahead(partition *p) {
 }
 
 bool partition_has_refused(const partition *p) {
-    return p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0) && p->segments.count > 0;
+    bool refused = p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0);
+    return refused && p->segments.count > 0 && !p->closed;
 }
 
 void partition_cut_refused(partition *p) {

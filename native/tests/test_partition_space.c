@@ -2,6 +2,7 @@
 #include "test_partition_support.h"
 
 #include "fault_disk.h"
+#include "log/room.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -118,6 +119,33 @@ static void test_what_was_reserved_at_another_level_is_given_back(void) {
     }
 }
 
+/* The sends of a moment may take no more of the disk than their budget, however many partitions they go to. */
+static void test_what_is_reserved_leaves_room_for_what_is_written(void) {
+    static model m;
+    partition_options o;
+    room r;
+    REQUIRE(room_open(&r, "/", 4096, 1) == 0 && !r.refused);
+    partition *p = open_with(&o, LEVEL_WRITTEN, 64 << 20, &m);
+    partition_close(p);
+    partition_release(p);
+    o.room = &r;
+    p = reopen(&o);
+    r.budget = 1 << 20;
+    for (int i = 0; i < 60; i++) append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 0);
+    CHECK_EQUAL(r.budget, 1 << 20);
+    r.budget = 64 << 20;
+    append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
+    CHECK(r.budget > (56u << 20) && r.budget < (62u << 20)); /* as much as the log has */
+    r.refused = true;
+    for (int i = 0; i < 120; i++) append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
+    check_whole(&m, p);
+    end(p, &m);
+    room_close(&r);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_large_batches_reserve_what_nobody_sees);
@@ -126,6 +154,7 @@ int main(void) {
     RUN(test_a_file_system_that_refuses_is_asked_once_for_each_segment);
     RUN(test_a_change_of_the_level_gives_back_what_is_ahead);
     RUN(test_what_was_reserved_at_another_level_is_given_back);
+    RUN(test_what_is_reserved_leaves_room_for_what_is_written);
     test_root_remove();
     return check_report();
 }

@@ -82,6 +82,7 @@ typedef struct partition_options {
     uint32_t offsets_max;     /* stored ones, of consumers and groups together; 0: OFFSETS_PLACES_MAX */
     partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
+    struct room *room;          /* on it; outlives the partition; NULL: there is always some */
     file_cache *files;          /* its open files; outlives the partition */
     producer_memory *producing; /* outlives it; NULL: it takes no batches of producers */
     id_source *ids;

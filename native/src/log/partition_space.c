@@ -7,6 +7,7 @@
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
+#include "log/room.h"
 
 #include <errno.h>
 #include <linux/falloc.h>
@@ -33,6 +34,7 @@ static void reserve(partition *p, const segment *s, int fd, uint64_t end) {
     uint64_t until = end + step > p->segment_size_bytes ? p->segment_size_bytes : end + step;
     if (end <= p->reserved_end || step < RESERVE_BYTES_MIN || until <= end) return;
     uint64_t from = p->reserved_end > s->log_bytes ? p->reserved_end : s->log_bytes;
+    if (p->room != NULL && !room_take_ahead(p->room, until - from)) return; /* others need what is left */
     p->reserve_ahead = allocate(p, fd, FALLOC_FL_KEEP_SIZE, from, until);
     p->reserved_end = until;
 }

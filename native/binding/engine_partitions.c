@@ -84,6 +84,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .offsets_max = e->options.consumer_offsets_max,
                            .stats = &e->core.links.stats[slot],
                            .disk = &disk_system,
+                           .room = &e->core.commit.room,
                            .files = &e->core.files,
                            .producing = &e->core.producing,
                            .ids = &e->core.ids};

@@ -2,6 +2,8 @@
 #include "test_core_support.h"
 
 #include "core/once.h"
+#include "fault_disk.h"
+#include "log/partition_internal.h"
 
 #define LARGE_COUNT 8u
 #define LARGE_BODY 700000u
@@ -260,6 +262,41 @@ static void test_the_first_message_that_a_paused_partition_stores_is_told_of(voi
     }
 }
 
+/* What a failing device keeps of a refused batch is of no interest when its partition is gone: nothing waits for it. */
+static void test_a_removed_partition_waits_for_no_device(void) {
+    static const partition_level levels[] = {LEVEL_MEMORY, LEVEL_WRITTEN};
+    for (unsigned i = 0; i < 2; i++) {
+        static heard one;
+        fault_disk faulty;
+        ended = 0;
+        begin(levels[i]);
+        send_small(&one);
+        finish(&one, 1, 0);
+        owned *target = core_owned(k, NS_HERE);
+        target->references++;
+        CHECK_EQUAL(partition_flush(target->p), 0);
+        fault_disk_init(&faulty);
+        target->p->disk = &faulty.disk;
+        fault_disk_plan(&faulty, FAULT_TRUNCATE, 1, UINT32_MAX / 2, EROFS, 0);
+        fault_disk_plan(&faulty, FAULT_WRITE, 1, UINT32_MAX / 2, EROFS, 80);
+        ended = 0;
+        send(&one, 1, 5 << 20); /* more than a journal holds */
+        finish(&one, 1, STATUS_CANNOT_WRITE_TO_FILE);
+        CHECK(partition_has_refused(target->p));
+        for (int round = 0; round < 100 && k->sync.running > 0; round++) turn();
+        CHECK(k->sync.dirty == target); /* it will be tried again */
+        core_partition_remove(k, NS_HERE);
+        for (int round = 0; round < 100 && k->sync.dirty != NULL; round++) {
+            sync_save_tick(k);
+            sync_tick(k);
+            turn();
+        }
+        CHECK(k->sync.dirty == NULL);
+        owned_release(target);
+        close_core();
+    }
+}
+
 /* The time that a commit takes shows between the requests of a pass, not at its end alone. */
 static void test_batches_of_medium_size_are_committed_on_the_way(void) {
     static heard all[8];
@@ -278,6 +315,7 @@ int main(void) {
     RUN(test_without_room_on_the_disk_all_of_them_are_refused);
     RUN(test_what_has_begun_when_a_partition_becomes_read_only_is_finished);
     RUN(test_the_first_message_that_a_paused_partition_stores_is_told_of);
+    RUN(test_a_removed_partition_waits_for_no_device);
     RUN(test_batches_of_medium_size_are_committed_on_the_way);
     return check_report();
 }

@@ -180,6 +180,26 @@ static void test_an_event_of_a_descriptor_before_it_is_none(void) {
     close(two[1]);
 }
 
+/* Also when something has just come for it: nobody else has it then, so the other side hears that it is gone. */
+static void test_a_forgotten_descriptor_is_closed_whatever_has_just_come(void) {
+    set_up();
+    int two[2];
+    make_pair(two);
+    operation op = operation_of(OPERATION_RECEIVE, NULL);
+    io_receive_provided(&i, &op, two[0], BUFFERS_LOGGED_IN);
+    CHECK(nothing_comes());
+    CHECK(write(two[1], "a", 1) == 1 && wait_for_completions(1));
+    io_buffer_return(&i, s.all[0].buffer);
+    CHECK(nothing_comes());
+    CHECK(write(two[1], "b", 1) == 1); /* nobody has looked since */
+    drop(two[0]);
+    CHECK(nothing_comes());
+    struct pollfd other = {.fd = two[1], .events = POLLIN};
+    CHECK(poll(&other, 1, 0) == 1 && (other.revents & POLLHUP) != 0);
+    close(two[1]);
+    tear_down();
+}
+
 /* Bytes that nobody wants stay where they are, and who wants them later need not wait for more. */
 static void test_bytes_that_came_before_the_receive_are_received(void) {
     set_up();
@@ -246,6 +266,7 @@ static void all(void) {
     RUN(test_polls_follow_the_level);
     RUN(test_a_forgotten_descriptor_brings_nothing_and_its_number_can_come_back);
     RUN(test_an_event_of_a_descriptor_before_it_is_none);
+    RUN(test_a_forgotten_descriptor_is_closed_whatever_has_just_come);
     RUN(test_bytes_that_came_before_the_receive_are_received);
     RUN(test_waits_end_at_their_own_limit);
 }

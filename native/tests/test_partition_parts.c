@@ -219,6 +219,9 @@ static void test_a_change_of_the_level_between_the_parts_loses_nothing(void) {
         o.level = to[1 - i];
         partition *p = partition_open(&o, NULL, 0);
         model_init(&m, o.segment_size_bytes);
+        append_batch first = large_in(second, LARGE_COUNT, LARGE_BODY); /* from now on blocks are reserved */
+        while (partition_append_part(p, &first, 7000)) continue;
+        finish(p, &m, &first);
         append_small(p, &m);
         sync_all(p);
         append_batch b = large_in(buffer, LARGE_COUNT, LARGE_BODY);

@@ -2,6 +2,7 @@
 #include "test_partition_support.h"
 
 #include "fault_disk.h"
+#include "log/room.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -101,6 +102,50 @@ static void test_a_change_of_the_level_gives_back_what_is_ahead(void) {
     model_free(&m);
 }
 
+/* Also when nothing comes any more that would be written into it. */
+static void test_what_was_reserved_at_another_level_is_given_back(void) {
+    static const partition_level levels[] = {LEVEL_MEMORY, LEVEL_DURABLE};
+    for (unsigned i = 0; i < 2; i++) {
+        static model m;
+        partition_options o;
+        partition *p = open_with(&o, LEVEL_WRITTEN, 64 << 20, &m);
+        for (int n = 0; n < 60; n++) append(p, &m, 1, BODY, 1000);
+        CHECK(blocks(0) > m.total_bytes + SLACK_BYTES);
+        CHECK_EQUAL(partition_set_level(p, levels[i]), 0);
+        partition_close(p);
+        CHECK(blocks(0) <= m.total_bytes + SLACK_BYTES);
+        partition_release(p);
+        model_free(&m);
+    }
+}
+
+/* The sends of a moment may take no more of the disk than their budget, however many partitions they go to. */
+static void test_what_is_reserved_leaves_room_for_what_is_written(void) {
+    static model m;
+    partition_options o;
+    room r;
+    REQUIRE(room_open(&r, "/", 4096, 1) == 0 && !r.refused);
+    partition *p = open_with(&o, LEVEL_WRITTEN, 64 << 20, &m);
+    partition_close(p);
+    partition_release(p);
+    o.room = &r;
+    p = reopen(&o);
+    r.budget = 1 << 20;
+    for (int i = 0; i < 60; i++) append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 0);
+    CHECK_EQUAL(r.budget, 1 << 20);
+    r.budget = 64 << 20;
+    append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
+    CHECK(r.budget > (56u << 20) && r.budget < (62u << 20)); /* as much as the log has */
+    r.refused = true;
+    for (int i = 0; i < 120; i++) append(p, &m, 1, BODY, 1000);
+    CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
+    check_whole(&m, p);
+    end(p, &m);
+    room_close(&r);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_large_batches_reserve_what_nobody_sees);
@@ -108,6 +153,8 @@ int main(void) {
     RUN(test_small_logs_small_batches_and_durable_ones_reserve_nothing);
     RUN(test_a_file_system_that_refuses_is_asked_once_for_each_segment);
     RUN(test_a_change_of_the_level_gives_back_what_is_ahead);
+    RUN(test_what_was_reserved_at_another_level_is_given_back);
+    RUN(test_what_is_reserved_leaves_room_for_what_is_written);
     test_root_remove();
     return check_report();
 }

@@ -40,6 +40,21 @@ static void test_a_batch_larger_than_the_disk_is_refused_alone(void) {
     room_close(&r);
 }
 
+static void test_what_is_taken_ahead_leaves_half_of_the_budget(void) {
+    room r;
+    REQUIRE(room_open(&r, NULL, 1, 1) == 0);
+    CHECK(room_take_ahead(&r, UINT64_MAX));
+    REQUIRE(room_open(&r, ".", 4096, 1) == 0);
+    r.budget = 1000;
+    CHECK(!room_take_ahead(&r, 501));
+    CHECK(room_take_ahead(&r, 500));
+    CHECK_EQUAL(r.budget, 500);
+    r.refused = true;
+    CHECK(!room_take_ahead(&r, 1));
+    CHECK_EQUAL(r.budget, 500);
+    room_close(&r);
+}
+
 static void test_refused_until_a_look_finds_room(void) {
     room r;
     REQUIRE(room_open(&r, ".", 4096, 1) == 0);
@@ -80,6 +95,7 @@ int main(void) {
     RUN(test_without_a_directory_there_is_always_room);
     RUN(test_shards_share_half_of_what_is_left);
     RUN(test_a_batch_larger_than_the_disk_is_refused_alone);
+    RUN(test_what_is_taken_ahead_leaves_half_of_the_budget);
     RUN(test_refused_until_a_look_finds_room);
     RUN(test_inodes_are_watched_like_bytes);
     return check_report();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +25,8 @@ async def flush_everything(
     engine: Engine, threads: Threads, deadline: float, stands_still: Callable[[], bool] = lambda: False
 ) -> None:
     """Background syncs end, then what they did not cover follows, until nothing is dirty (or the time is up, which
-    does not pass while the device stands still)."""
+    does not pass while the device stands still, or is slow and takes more and more of it)."""
+    fewest = sys.maxsize
     while (now := time.monotonic()) < deadline:
         if stands_still():
             deadline = max(deadline, now + _AFTER_STALL_S)
@@ -32,10 +34,13 @@ async def flush_everything(
             await asyncio.sleep(_SYNC_POLL_S)
             continue
         descriptors = engine.flush_all()
-        if time.monotonic() - now > _PAUSE_S:  # it wrote, and the device let it wait
-            deadline = max(deadline, time.monotonic() + _AFTER_STALL_S)
         if not descriptors:
             return
+        if len(descriptors) >= fewest:  # a full disk takes nothing, however often it is asked
+            await asyncio.sleep(_SYNC_POLL_S)
+        elif time.monotonic() - now > _PAUSE_S:  # it wrote, and the device let it wait
+            deadline = max(deadline, time.monotonic() + _AFTER_STALL_S)
+        fewest = min(fewest, len(descriptors))
         errno = await threads.run(sync_descriptors, descriptors)
         engine.flush_all_done(errno)
         if errno:

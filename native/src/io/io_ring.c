@@ -140,7 +140,7 @@ static void ring_forget(io *i, int fd) {
     const descriptor_state *d = readiness_of(r, fd);
     if (d->member) {
         struct io_uring_sqe *slot = free_slot(i);
-        io_uring_prep_poll_remove(slot, watch_data(fd, d));
+        io_uring_prep_cancel64(slot, watch_data(fd, d), 0); /* unlike a poll-remove also while an event is under way */
         slot->user_data = DATA_NOTHING;
         slot->flags |= IOSQE_CQE_SKIP_SUCCESS;
     }

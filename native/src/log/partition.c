@@ -82,6 +82,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     *p = (partition){.ns = options->ns,
                      .incarnation = options->incarnation,
                      .disk = options->disk,
+                     .room = options->room,
                      .stats = options->stats,
                      .ids = options->ids,
                      .segment_size_bytes = options->segment_size_bytes,

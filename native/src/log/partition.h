@@ -82,6 +82,7 @@ typedef struct partition_options {
     uint32_t offsets_max;     /* stored ones, of consumers and groups together; 0: OFFSETS_PLACES_MAX */
     partition_stats *stats;   /* slot in the shared region; may be NULL in tests */
     const disk *disk;
+    struct room *room;          /* on it; outlives the partition; NULL: there is always some */
     file_cache *files;          /* its open files; outlives the partition */
     producer_memory *producing; /* outlives it; NULL: it takes no batches of producers */
     id_source *ids;
@@ -311,7 +312,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
 uint32_t partition_flush(partition *p);
 uint64_t partition_unsaved_bytes(const partition *p); /* in the journal */
 /* The log still has a part of a write that was refused, as the device also refused to cut it off and to overwrite it. A
- * restart could take it for messages, so each sync and flush tries again. */
+ * restart could take it for messages, so each sync and flush tries again, until it is closed. */
 bool partition_has_refused(const partition *p);
 /* True when bytes, files or offsets are not known to be on the device. */
 bool partition_is_dirty(const partition *p);

@@ -41,6 +41,7 @@ struct partition {
     uint64_t incarnation;
     char *directory;
     const disk *disk;
+    struct room *room;
     partition_stats *stats;
     id_source *ids;
     uint64_t segment_size_bytes; /* at which segments are sealed, */

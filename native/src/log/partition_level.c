@@ -13,6 +13,7 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     uint32_t status = p->level == LEVEL_MEMORY ? partition_save(p) : 0;
     uint64_t shown = partition_visible_end(p);
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
+    if (p->reserved_end > 0) partition_give_back(p);
     p->level = level;
     if (level != LEVEL_DURABLE && p->producers != NULL) producers_not_durable(p->producers);
     partition_space_begins(p);

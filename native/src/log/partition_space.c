@@ -7,6 +7,7 @@
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
+#include "log/room.h"
 
 #include <errno.h>
 #include <linux/falloc.h>
@@ -33,6 +34,7 @@ static void reserve(partition *p, const segment *s, int fd, uint64_t end) {
     uint64_t until = end + step > p->segment_size_bytes ? p->segment_size_bytes : end + step;
     if (end <= p->reserved_end || step < RESERVE_BYTES_MIN || until <= end) return;
     uint64_t from = p->reserved_end > s->log_bytes ? p->reserved_end : s->log_bytes;
+    if (p->room != NULL && !room_take_ahead(p->room, until - from)) return; /* others need what is left */
     p->reserve_ahead = allocate(p, fd, FALLOC_FL_KEEP_SIZE, from, until);
     p->reserved_end = until;
 }
@@ -54,8 +56,9 @@ void partition_give_back(partition *p) {
     segment *s = segment_active(&p->segments);
     if (s->log_bytes < RESERVE_BYTES_MIN) return;
     int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd >= 0)
-        (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
+    if (fd < 0) return;
+    if (p->parts != NULL) p->parts->cut = true;                 /* what is written of them goes with the blocks */
+    (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
 }
 
 int partition_cut_ahead(partition *p) {
@@ -71,7 +74,8 @@ int partition_cut_ahead(partition *p) {
 }
 
 bool partition_has_refused(const partition *p) {
-    return p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0) && p->segments.count > 0;
+    bool refused = p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0);
+    return refused && p->segments.count > 0 && !p->closed;
 }
 
 void partition_cut_refused(partition *p) {

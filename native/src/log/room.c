@@ -50,3 +50,10 @@ bool room_take(room *r, uint64_t bytes) {
     r->budget -= bytes;
     return true;
 }
+
+bool room_take_ahead(room *r, uint64_t bytes) {
+    if (r->fd < 0) return true;
+    if (r->refused || r->budget / 2 < bytes) return false;
+    r->budget -= bytes;
+    return true;
+}

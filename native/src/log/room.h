@@ -30,4 +30,6 @@ int room_open(room *r, const char *directory, uint64_t reserve_bytes, uint32_t s
 void room_close(room *r);
 bool room_look(room *r);                 /* one fstatvfs; true when `refused` has changed */
 bool room_take(room *r, uint64_t bytes); /* false: a send of so many bytes is refused */
+/* The same for bytes that may be written later, if ever. Half of what the budget has stays for those that are. */
+bool room_take_ahead(room *r, uint64_t bytes);
 #endif

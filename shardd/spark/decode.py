@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -68,13 +69,13 @@ class Decoder:
         self._batch_bytes = batch_bytes
         self._letters = b"".join(ALL[name].letter.encode() for name in names if name != "key" or key_header is not None)
         self._constants: dict[str, pa.Scalar] = {
-            "stream": pa.scalar(stream, pa.string()),
-            "topic": pa.scalar(topic, pa.string()),
-            "partition": pa.scalar(partition, pa.int32()),
-            "timestampType": pa.scalar(LOG_APPEND_TIME, pa.int32()),
+            "stream": _string(stream),
+            "topic": _string(topic),
+            "partition": _int32(partition),
+            "timestampType": _int32(LOG_APPEND_TIME),
         }
         if key_header is None:
-            self._constants["key"] = pa.scalar(None, pa.binary())
+            self._constants["key"] = pa.nulls(1, pa.binary())[0]
         self._repeated: dict[str, pa.Array] = {}
         self.following = 0  # the offset behind the last batch
 
@@ -126,6 +127,17 @@ class Decoder:
         if array is None or len(array) < rows:
             array = self._repeated[name] = pa.repeat(self._constants[name], rows)
         return array.slice(0, rows)
+
+
+# Not `pa.scalar`: it loads pandas, wherever that is installed, into every process of Spark that reads.
+def _string(text: str) -> pa.Scalar:
+    value = text.encode()
+    buffers = [None, pa.py_buffer(struct.pack("=2i", 0, len(value))), pa.py_buffer(value)]
+    return pa.Array.from_buffers(pa.string(), 1, buffers)[0]
+
+
+def _int32(number: int) -> pa.Scalar:
+    return pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(struct.pack("=i", number))])[0]
 
 
 def _array(name: str, rows: int, parts: tuple[bytes, ...]) -> pa.Array:

@@ -198,3 +198,19 @@ def test_a_wrong_index_entry_leads_a_cold_read_into_no_payload(tmp_path: Path) -
         layout.segment_index(directory, 0).write_bytes(entries)
         [batch] = cold.read(decoder(), log, segment_start=0, incarnation=7, start=1, end=3, label="p")
         assert batch.column("value").to_pylist() == [data[begins[1] + 64 : begins[2]], b"third"]
+
+
+@pytest.mark.parametrize("name", ["s", "", "größe/名", "x" * 255])
+@pytest.mark.parametrize("partition", [0, 2**31 - 1])
+def test_constant_columns_say_where_the_rows_come_from(name: str, partition: int) -> None:
+    rows = [Row(n, b"value") for n in range(9)]
+    made = Decoder(default_names(), stream=name, topic=name + "t", partition=partition)
+    data, position, at = segment(rows)[0], 0, 0
+    for count in (1, 6, 2):  # a batch that is larger than the one before, and one that is smaller
+        decoded = made.decode(data, position, at, at + count)
+        assert decoded.batch is not None
+        decoded.batch.validate(full=True)
+        kinds = {"stream": name, "topic": name + "t", "partition": partition, "timestampType": 1, "key": None}
+        for column, value in kinds.items():
+            assert decoded.batch.column(column).equals(pa.array([value] * count, ALL[column].arrow)), column
+        position, at = decoded.position, decoded.next_offset

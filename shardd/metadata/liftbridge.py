@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from shardd.metadata import commands
 from shardd.metadata.commands import Command
 from shardd.metadata.liftbridge_groups import with_member, with_partitions, without_member, without_streams
-from shardd.metadata.liftbridge_runs import cut, is_on, marked, on_ranges, ranges_of
-from shardd.metadata.liftbridge_state import EVENTS_BYTES_MAX, Activity, Liftbridge, LiftbridgeStream, Range
+from shardd.metadata.liftbridge_runs import cut, marked, on_ranges, ranges_of, run_of
+from shardd.metadata.liftbridge_state import EVENTS_BYTES_MAX, RUNS_MAX, Activity, Liftbridge, LiftbridgeStream, Range
 from shardd.metadata.records import Record
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.liftbridge.native_names import subject_of, subject_of_topic, title_of
@@ -156,10 +156,16 @@ def _pause(state: State, record: Record, command: commands.PauseLiftbridgeStream
 def _resume(state: State, record: Record, command: commands.ResumeLiftbridgeStream) -> State:
     ids = command.stream.id, command.topic.id
     state, known = _adopted(state, *ids)
-    paused = on_ranges(known.paused)
-    if not is_on(known.paused, command.partition):
+    own = run_of(known.paused, command.partition)
+    if own is None or not own.on:
         return state
-    ranges = paused if known.resume_all else ranges_of((command.partition,))
+    width = len(state.streams[command.stream.id].topics[command.topic.id].partitions)
+    if known.resume_all:
+        ranges = on_ranges(known.paused)
+    elif len(known.paused) + 2 > RUNS_MAX and width > RUNS_MAX:  # nobody may make more, however many he sends to
+        ranges = ((own.first, own.end),)
+    else:
+        ranges = ranges_of((command.partition,))
     changed = replace(known, paused=marked(known.paused, ranges, False, record.timestamp_us * 1000), resume_all=False)
     event = Activity(record.index, ActivityOp.RESUME_STREAM, known.name, ranges)
     return _with_event(with_attributes(state, *ids, changed), event)

@@ -63,9 +63,15 @@ def cut(runs: tuple[Run, ...], partitions: int) -> tuple[Run, ...]:
     return tuple(kept)
 
 
-def is_on(runs: tuple[Run, ...], partition: int) -> bool:
+def run_of(runs: tuple[Run, ...], partition: int) -> Run | None:
+    """The one that the partition is in."""
     at = bisect_right(runs, partition, key=lambda run: run.first) - 1
-    return at >= 0 and runs[at].on and partition < runs[at].end
+    return runs[at] if at >= 0 and partition < runs[at].end else None
+
+
+def is_on(runs: tuple[Run, ...], partition: int) -> bool:
+    run = run_of(runs, partition)
+    return run is not None and run.on
 
 
 def on_ranges(runs: tuple[Run, ...]) -> tuple[Range, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from shardd.metadata import Metadata
 from shardd.metadata.commands import ResumeLiftbridgeStream
@@ -17,41 +18,66 @@ from shardd.security import ROOT_USER_ID
 from shardd.service import base
 from shardd.service.users import user_ref
 
-RETRY_S: Final = 0.5
+RETRY_S: Final = 0.5  # until those that were refused are tried again: twice as long each time that all of them are, to
+RETRY_MAX_S: Final = 30.0
+REFUSALS_AT_ONCE_MAX: Final = 256  # then the others wait for the next time
 _log = logging.getLogger(__name__)
 
 
 class LiftbridgeResumptions:
-    """Lives on the loop thread. One change of the metadata at a time, however many partitions wait."""
+    """Lives on the loop thread. Two changes of the metadata at a time, however many partitions wait: those that are
+    refused wait apart, and hold up no others."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._waiting: dict[int, None] = {}  # namespaces of partitions, each once, oldest first
-        self._task: asyncio.Task[None] | None = None
+        self._new: dict[int, None] = {}  # namespaces of partitions, each once, oldest first
+        self._refused: dict[int, None] = {}
+        self._resuming: asyncio.Task[None] | None = None
+        self._retrying: asyncio.Task[None] | None = None
 
     def add(self, namespace: int) -> None:
         """Of a partition that has got a message."""
-        self._waiting[namespace] = None
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="resume partitions")
+        self._new[namespace] = None
+        if self._resuming is None:
+            self._resuming = _start(self._resume_new(), "resume partitions")
 
     def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._resuming, self._retrying):
+            if task is not None:
+                task.cancel()
 
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                namespace = next(iter(self._waiting))
-                if await self._resume(*partition_ids(namespace)):
-                    self._waiting.pop(namespace)
-                else:
-                    await asyncio.sleep(RETRY_S)
-        finally:
-            self._task = None
+    async def _resume_new(self) -> None:
+        while self._new:
+            namespace = next(iter(self._new))
+            del self._new[namespace]  # it is added again when it is paused, and gets a message, meanwhile
+            if not await self._resume(namespace):
+                self._refused[namespace] = None
+                if self._retrying is None:
+                    self._retrying = _start(self._retry(), "resume partitions again")
+        self._resuming = None
 
-    async def _resume(self, stream_id: int, topic_id: int, partition: int) -> bool:
+    async def _retry(self) -> None:
+        pause_s = RETRY_S
+        while self._refused:
+            await asyncio.sleep(pause_s)
+            resumed = refused = 0
+            for namespace in [*self._refused]:
+                del self._refused[namespace]
+                if await self._resume(namespace):
+                    resumed += 1
+                    continue
+                self._refused[namespace] = None  # behind the others
+                refused += 1
+                if refused == REFUSALS_AT_ONCE_MAX:
+                    break
+            pause_s = RETRY_S if resumed else min(2 * pause_s, RETRY_MAX_S)
+            if refused and not resumed:
+                _log.warning("%d paused partitions that have got messages are resumed later", len(self._refused))
+        self._retrying = None
+
+    async def _resume(self, namespace: int) -> bool:
         """False: it is to be tried again. What is gone, or not paused any more, is done."""
+        stream_id, topic_id, partition = partition_ids(namespace)
         state = self._metadata.state
         stream = state.streams.get(stream_id)
         topic = None if stream is None else stream.topics.get(topic_id)
@@ -63,6 +89,13 @@ class LiftbridgeResumptions:
         except BusError as error:
             _log.debug("a partition is resumed later: %s", error)
             return False
+        except Exception:
+            _log.exception("a partition is resumed later")
+            return False
         if result.status != Status.OK:
             _log.debug("a partition is resumed later: status %d", result.status)
         return result.status == Status.OK
+
+
+def _start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.create_task(work, name=name)

@@ -3,29 +3,31 @@ else goes on. Paused: their owner tells of the next message that is stored and i
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from shardd.log.layout import PartitionIds
-from shardd.metadata.liftbridge_runs import differing, on_ranges
-from shardd.metadata.liftbridge_state import Range
+from shardd.metadata.liftbridge_runs import differing, is_on, on_ranges
+from shardd.metadata.liftbridge_state import Range, Run
 from shardd.metadata.state import Stream, Topic
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.worker.partition_changes import changed_topics
 
 
 class MarkedPartitions(msgspec.Struct, frozen=True):
-    """Ids of partitions, as ranges in their order: what it costs does not grow with the partitions of a topic."""
+    """Ids of partitions, as runs in their order: what it costs does not grow with the partitions of a topic, and to ask
+    for one of them not with the runs either."""
 
-    ranges: tuple[Range, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        return on_ranges(self.runs)
 
     def __contains__(self, partition: int) -> bool:
-        at = bisect_right(self.ranges, partition, key=itemgetter(0)) - 1
-        return at >= 0 and partition < self.ranges[at][1]
+        return is_on(self.runs, partition)
 
 
 _NONE: Final = MarkedPartitions()
@@ -34,7 +36,7 @@ _NONE: Final = MarkedPartitions()
 def readonly_partitions(topic: Topic) -> MarkedPartitions:
     """For clients of every protocol."""
     known = topic.liftbridge
-    return MarkedPartitions(on_ranges(known.readonly)) if known is not None and known.readonly else _NONE
+    return MarkedPartitions(known.readonly) if known is not None and known.readonly else _NONE
 
 
 def paused_partitions(topic: Topic) -> MarkedPartitions:
@@ -42,7 +44,7 @@ def paused_partitions(topic: Topic) -> MarkedPartitions:
     known = topic.liftbridge
     if known is None or not known.paused or known.name in RESERVED_STREAMS:
         return _NONE
-    return MarkedPartitions(on_ranges(known.paused))
+    return MarkedPartitions(known.paused)
 
 
 def mark_changes(

@@ -167,6 +167,17 @@ def test_answers_of_a_session_that_are_not_taken(server: LiftbridgeServer) -> No
         assert client.publish("flooded", b"served").offset >= newest
 
 
+def test_clients_that_begin_with_much_are_served(server: LiftbridgeServer) -> None:
+    """Their call is known before a look sees how much has come with it."""
+    with server.client(ROOT) as client:
+        client.create("begun")
+    requests = [{"stream": "begun", "value": bytes(900_000)}] * 20
+    for _ in range(10):
+        with server.client(ROOT) as client:
+            assert len(client.publish_async(requests)) == len(requests)
+    assert "it has sent too much" not in server.log()
+
+
 def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
     """It opens as many as it can, again and again, and keeps them; another one is let in beside it."""
     settings = {**SETTINGS, "SHARDD_SERVER_CONNECTIONS_MAX": "400"}  # 200 of the door, 100 of an address

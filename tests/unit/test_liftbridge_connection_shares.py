@@ -98,9 +98,9 @@ async def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(acceptin
     """The library closes descriptors, and the system gives their numbers to others, while they are looked at."""
     shares = ConnectionShares(accepting.port, 100, 0)
     ends = accepting.connect()
-    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter()) is None
+    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter(), set()) is None
     assert is_open(ends) and shares.closed == 0
-    assert shares._judge(1_000_000, "socket:[1]", None, Counter()) is None
+    assert shares._judge(1_000_000, "socket:[1]", None, Counter(), set()) is None
 
 
 @on_loop
@@ -132,6 +132,20 @@ async def test_who_sends_much_and_calls_nothing_is_shut_out_for_a_while(
     shares._shut_out.clear()  # the time is over
     again = accepting.connect()
     assert await shares.look() == 2 and is_open(again)
+
+
+@on_loop
+async def test_who_has_called_and_sent_much_before_the_first_look_may_send(
+    accepting: Accepting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_shares, "BEFORE_CALL_BYTES_MAX", 1_000)
+    shares = ConnectionShares(accepting.port, 100, 50)
+    ends = accepting.connect()
+    ends[0].sendall(b"x" * 2_000)
+    host, port = ends[0].getsockname()
+    shares.called(f"{host}:{port}")
+    assert await shares.look() == 1
+    assert not shares.closed and is_open(ends)
 
 
 @on_loop

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from shardd.doors.door import DoorClient
@@ -210,3 +212,37 @@ async def test_a_message_for_many_is_delivered_user_by_user_and_in_order(monkeyp
         assert heard() - before <= 8, "more than one user's in a turn"
     for ear in ears:
         assert ear.heard == [b"rights"] * 8 + [b"%d" % number for number in range(5) for _ in range(8)]
+
+
+@on_loop
+async def test_a_message_of_many_streams_looks_at_a_bounded_number_of_rights_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else many users without a right, who listen to what many streams get, stop the door with each message."""
+    monkeypatch.setattr(nats_audience, "LOOKS_AT_ONCE_MAX", 40, raising=False)
+    audience = Audience(Losses())
+    streams = [msgspec.structs.replace(STREAM, name=str(topic), topic_id=topic) for topic in range(10)]
+    nosy = [listening(audience, user_id, subject=">") for user_id in range(30)]
+    may = listening(audience, 30, 9, subject=">")
+    audience.tell_all(message(b"rights"), streams)
+    await until(lambda: may.heard == [b"rights"] and all(len(each.worker.polls) == 10 for each in nosy))
+    looks, look = 0, nats_audience._User.may_hear
+
+    def counted(self: nats_audience._User, of: Sequence[StreamInfo], now_s: float) -> bool | None:
+        nonlocal looks
+        looks += len(of)
+        return look(self, of, now_s)
+
+    monkeypatch.setattr(nats_audience._User, "may_hear", counted)
+    for number in range(3):
+        looks = 0
+        assert audience.is_wanted("sub", streams) and looks <= 50
+        looks = 0
+        audience.tell_all(message(b"%d" % number), streams)
+        assert looks <= 50
+    for _ in range(1_000):
+        looks = 0
+        await asyncio.sleep(0)
+        assert looks <= 20, "more than one user's in a turn"
+    assert may.heard == [b"rights", b"0", b"1", b"2"]
+    assert not any(each.heard or len(each.worker.polls) > 10 for each in nosy)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -52,10 +54,17 @@ def table_of(patterns: Iterable[str]) -> SubjectTable[int, str]:
     some.lists(PATTERNS, max_size=12),
     some.lists(some.tuples(some.integers(0, 11), PATTERNS), max_size=12),
     some.lists(SUBJECTS | PATTERNS, max_size=6),
+    some.sampled_from([2, 5, subject_table.FEW_MAX]),
 )
 def test_what_is_found_is_what_a_plain_matcher_finds_after_any_changes(
-    first: list[str], changes: list[tuple[int, str]], subjects: list[str]
+    first: list[str], changes: list[tuple[int, str]], subjects: list[str], few: int
 ) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subject_table, "FEW_MAX", few)
+        check_changes(first, changes, subjects)
+
+
+def check_changes(first: list[str], changes: list[tuple[int, str]], subjects: list[str]) -> None:
     table, there = table_of(first), dict(enumerate(first))
     for key, pattern in changes:
         if key in there:
@@ -92,8 +101,8 @@ def test_patterns_that_branch_at_each_token_cost_a_look_for_each_token(
     table = table_of(branching(12))
     looks = 0
 
-    class Counted(dict[str, int]):
-        def get(self, token: str, default: int = 0) -> int:  # type: ignore[override]
+    class Counted(dict[str, Any]):
+        def get(self, token: str, default: Any = 0) -> Any:
             nonlocal looks
             looks += 1
             return super().get(token, default)
@@ -102,6 +111,23 @@ def test_patterns_that_branch_at_each_token_cost_a_look_for_each_token(
     hits = [each for each in branching(12) if is_match(each, subject)]
     assert len(hits) in (0, 4_096) and found(table, subject) == sorted(hits)
     assert 0 < looks <= WILDCARD_TOKENS_MAX
+
+
+def test_tokens_that_few_patterns_have_cost_the_same_however_many_patterns_there_are() -> None:
+    """Not a bit for each pattern, for each of their tokens."""
+
+    def bytes_of(count: int) -> int:
+        patterns = [".".join((*(f"{number}-{at}" for at in range(14)), "*")) for number in range(count)]
+        tracemalloc.start()
+        try:
+            table = table_of(patterns)
+            size, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found(table, patterns[-1].replace("*", "end")) == patterns[-1:]
+        return size
+
+    assert bytes_of(4_000) < 6 * bytes_of(1_000)
 
 
 def test_numbers_are_used_again() -> None:

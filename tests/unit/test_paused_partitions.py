@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
+from shardd.metadata import Metadata, Result
 from shardd.metadata.commands import ResumeLiftbridgeStream
 from shardd.metadata.liftbridge_runs import is_on
 from shardd.protocol.codes import Code
@@ -134,6 +136,49 @@ def test_it_is_tried_until_the_metadata_take_it(workers: LiftbridgeWorkers, monk
     send(workers.connect(), "patient", 0)
     wait(workers, "patient", [])
     assert tries == 4 and not is_on(workers.topic_of("patient").liftbridge.paused, 0)
+
+
+@pytest.mark.parametrize("raised", [False, True], ids=["refused", "raised"])
+def test_one_that_is_refused_for_ever_holds_up_no_others_and_is_tried_ever_more_rarely(
+    workers: LiftbridgeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raised: bool
+) -> None:
+    monkeypatch.setattr(liftbridge_resumptions, "RETRY_S", 0.01)
+    monkeypatch.setattr(liftbridge_resumptions, "RETRY_MAX_S", 0.32, raising=False)
+    name = f"stuck-{raised}"
+    workers.make(name, PARTITIONS)
+    pause(workers, name)
+    times: list[float] = []
+    stuck = True
+
+    for shard in (0, 1):
+        metadata = workers.context(shard).metadata
+        submit = metadata.submit
+
+        async def refusing(
+            user: object, command: object, submit: object = submit, metadata: Metadata = metadata
+        ) -> object:
+            if isinstance(command, ResumeLiftbridgeStream) and command.partition in (0, 1) and stuck:
+                if command.partition == 0:
+                    times.append(time.monotonic())
+                if raised:
+                    raise ValueError("no such command")
+                return Result(Status.UNAUTHORIZED, 0, metadata.state)
+            return await submit(user, command)  # type: ignore[operator]
+
+        monkeypatch.setattr(metadata, "submit", refusing)
+    tcp = workers.connect()
+    for partition in range(PARTITIONS):  # each worker has one that is refused, and one behind it
+        send(tcp, name, partition)
+    wait(workers, name, [0, 1])
+    deadline = time.monotonic() + 20
+    while len(times) < 8:
+        assert time.monotonic() < deadline, times
+        time.sleep(0.01)
+    gaps = [after - before for before, after in pairwise(times)]
+    assert gaps[4] > 0.15 and gaps[6] > 0.3, gaps  # 0.01, 0.02, 0.04, ... s at least, to RETRY_MAX_S
+    assert "paused partitions that have got messages are resumed later" in caplog.text
+    stuck = False
+    wait(workers, name, [])
 
 
 def test_ends_are_told(workers: LiftbridgeWorkers) -> None:

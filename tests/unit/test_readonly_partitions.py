@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from shardd.metadata.liftbridge_runs import ranges_of
+from shardd.metadata.liftbridge_runs import marked, ranges_of
 from shardd.metadata.state import Topic
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
@@ -140,7 +140,7 @@ def test_the_owner_follows_the_metadata(target: Target, monkeypatch: pytest.Monk
 
     def of(topic: Topic) -> MarkedPartitions:
         number = topic.message_expiry_us // hour_us - 1000
-        return MarkedPartitions(ranges_of(wanted[number] if topic.name == target.name else ()))
+        return MarkedPartitions(marked((), ranges_of(wanted[number] if topic.name == target.name else ()), True, 1))
 
     target.touch(0)
     monkeypatch.setattr(partitions, "readonly_partitions", of)

@@ -18,6 +18,7 @@ import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 LOOK_S: Final = 0.25
@@ -123,11 +124,10 @@ class ConnectionShares:
         for number, (socket_name, descriptor) in enumerate(asked):
             if number % _STEP == _STEP - 1:
                 await asyncio.sleep(0)
-            peer = self._judge(descriptor, socket_name, found.get(socket_name), of)
+            peer = self._judge(descriptor, socket_name, found.get(socket_name), of, called)
             if peer is None:
                 found.pop(socket_name, None)
             elif socket_name not in found:
-                peer.is_settled = peer.is_settled or peer.address in called
                 found[socket_name] = peer
                 of[peer.host] += 1
             else:
@@ -135,7 +135,9 @@ class ConnectionShares:
         self._known = found
         return sum(1 for peer in found.values() if peer.host)
 
-    def _judge(self, descriptor: int, socket_name: str, known: _Peer | None, of: Counter[str]) -> _Peer | None:
+    def _judge(
+        self, descriptor: int, socket_name: str, known: _Peer | None, of: Counter[str], called: AbstractSet[str]
+    ) -> _Peer | None:
         """Whose connection it is; _OTHER: nobody's, or it was shut down; None: it is gone. The descriptor is the
         library's and may be another socket at any moment: what is looked at, and shut down, is a copy."""
         try:
@@ -149,6 +151,7 @@ class ConnectionShares:
             peer = known or self._peer_of(connection)
             if not peer.host:
                 return peer
+            peer.is_settled = peer.is_settled or peer.address in called or peer.address in self._called
             if peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
                 if not too_many and (peer.is_settled or _received(connection) <= BEFORE_CALL_BYTES_MAX):

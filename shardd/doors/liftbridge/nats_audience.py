@@ -30,6 +30,9 @@ RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
 HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
 HELD_BYTES_MAX: Final = 1 << 20
 HEARINGS_AT_ONCE_MAX: Final = 1_024  # of one message; users beyond hear it in later turns of the loop, one in each
+LOOKS_AT_ONCE_MAX: Final = (
+    16_384  # at who may hear a stream, for one message; users beyond are looked at in later turns
+)
 _REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
 _REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
 _POLL: Final = "poll_messages"
@@ -164,11 +167,15 @@ class Audience:
         return bool(self._users)
 
     def is_wanted(self, subject: str, streams: Sequence[StreamInfo]) -> bool:
-        """Whether somebody has subscribed to it who may hear these streams, as far as that is known."""
-        now_s = self._loop.time()
-        return any(
-            user.may_hear(streams, now_s) is not False and user.has_match(subject) for user in self._users.values()
-        )
+        """Whether somebody has subscribed to it who may hear these streams, as far as that is known soon."""
+        now_s, looks = self._loop.time(), 0
+        for user in self._users.values():
+            if looks >= LOOKS_AT_ONCE_MAX:
+                return True
+            looks += len(streams)
+            if user.may_hear(streams, now_s) is not False and user.has_match(subject):
+                return True
+        return False
 
     def tell_user(self, user_id: int, message: Message) -> None:
         """What is on no subject of a stream."""
@@ -178,10 +185,11 @@ class Audience:
 
     def tell_all(self, message: Message, streams: Sequence[StreamInfo]) -> None:
         """What these streams get."""
-        now_s = self._loop.time()
+        now_s, looks = self._loop.time(), 0
         left = HEARINGS_AT_ONCE_MAX
         for user in [*self._users.values()]:
-            may = user.may_hear(streams, now_s)
+            may = user.may_hear(streams, now_s) if looks < LOOKS_AT_ONCE_MAX else None
+            looks += len(streams)
             if may is False or not user.has_match(message.subject):
                 continue
             if may and not user.held and left > 0:
@@ -223,16 +231,25 @@ class Audience:
     async def _clear(self, user: _User) -> None:
         try:
             while user.held:
-                message, streams = user.held[0]
-                may = user.may_hear(streams, self._loop.time()) or await self._ask(user, streams)
+                _, streams = user.held[0]
                 async with self._delivering:
-                    user.held.popleft()
-                    user.held_bytes -= len(message.payload)
-                    if may:
-                        self._deliver(user, message)
+                    may = user.may_hear(streams, self._loop.time())
+                    if may is not None:
+                        self._let_go(user, may)
                     await asyncio.sleep(0)
+                if may is None:
+                    may = await self._ask(user, streams)
+                    async with self._delivering:
+                        self._let_go(user, may)
+                        await asyncio.sleep(0)
         finally:
             user.asking = None
+
+    def _let_go(self, user: _User, may: bool) -> None:
+        message, _ = user.held.popleft()
+        user.held_bytes -= len(message.payload)
+        if may:
+            self._deliver(user, message)
 
     async def _ask(self, user: _User, streams: Sequence[StreamInfo]) -> bool:
         """Whether the user may poll one of them: a poll of nothing, for which the same right is needed."""

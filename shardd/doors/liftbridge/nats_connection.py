@@ -289,6 +289,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             _log.exception("a NATS client at %s", self.address)
             self.fail("Internal Error")
         self._waiting = None
+        self._half_sent_since_s = None  # nobody has looked at what has come meanwhile
         self._go_on()
 
     # ---- what it hears ----

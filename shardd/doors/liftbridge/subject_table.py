@@ -3,7 +3,9 @@
 Subjects without wildcards are keys of a table. Each of the others (`*` is any one token, `>` at the end is one token or
 more) has a number, and is that bit of a few integers: for each place of a token one of those that take any there, and
 one for each token that some want there. A match is the conjunction of as many integers as the message has tokens, so
-that it costs the same whichever patterns somebody chooses: there is no tree whose branches a match would follow."""
+that it costs the same whichever patterns somebody chooses: there is no tree whose branches a match would follow. Of a
+token that few patterns want at a place the numbers are kept: an integer is as long as its highest bit says, and nobody
+should pay for all patterns with each token of each."""
 
 from __future__ import annotations
 
@@ -14,6 +16,9 @@ from shardd.protocol.liftbridge.creation import WILDCARD_TOKENS_MAX
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+FEW_MAX: Final = 16  # patterns that want a token at a place, of which the numbers are kept
+_Wanted = int | tuple[int, ...]
+"""Bits, or numbers."""
 _ANY: Final = "*"
 _REST: Final = ">"
 _MORE: Final = WILDCARD_TOKENS_MAX + 1  # tokens of a subject that has more than a pattern may have
@@ -32,7 +37,7 @@ class _Patterns:
         self._free: list[int] = []
         self._of_length = [0] * (_MORE + 1)  # those that a subject with so many tokens may match
         self._any = [0] * WILDCARD_TOKENS_MAX
-        self._with: list[dict[str, int]] = [{} for _ in range(WILDCARD_TOKENS_MAX)]
+        self._with: list[dict[str, _Wanted]] = [{} for _ in range(WILDCARD_TOKENS_MAX)]
 
     def add(self, pattern: str) -> int:
         """ValueError: it has too many tokens."""
@@ -41,21 +46,21 @@ class _Patterns:
             raise ValueError(f"a pattern of {len(tokens)} tokens")
         number = self._free.pop() if self._free else len(self.numbers)
         self.numbers[pattern] = number
-        self._turn(tokens, 1 << number)
+        self._turn(tokens, number)
         return number
 
     def remove(self, pattern: str) -> int:
         """KeyError."""
         number = self.numbers.pop(pattern)
-        self._turn(pattern.split("."), 1 << number)
+        self._turn(pattern.split("."), number)
         self._free.append(number)
         if not self.numbers:
             self._free.clear()
         return number
 
-    def _turn(self, tokens: list[str], bit: int) -> None:
+    def _turn(self, tokens: list[str], number: int) -> None:
         """On when it is off, and off when it is on."""
-        ends_open = tokens[-1] == _REST
+        bit, ends_open = 1 << number, tokens[-1] == _REST
         for length in range(len(tokens), _MORE + 1 if ends_open else len(tokens) + 1):
             self._of_length[length] ^= bit
         for at, token in enumerate(tokens):
@@ -65,7 +70,7 @@ class _Patterns:
             elif token == _ANY:
                 self._any[at] ^= bit
             else:
-                wanted = self._with[at].get(token, 0) ^ bit
+                wanted = _turned(self._with[at].get(token, ()), number)
                 if wanted:
                     self._with[at][token] = wanted
                 else:
@@ -78,10 +83,29 @@ class _Patterns:
         if not found or not all(tokens):
             return 0
         for token, wanted, any_there in zip(tokens, self._with, self._any, strict=False):
-            found &= wanted.get(token, 0) | any_there
+            found &= _bits_of(wanted.get(token, 0)) | any_there
             if not found:
                 break
         return found
+
+
+def _bits_of(wanted: _Wanted) -> int:
+    if isinstance(wanted, int):
+        return wanted
+    bits = 0
+    for number in wanted:
+        bits |= 1 << number
+    return bits
+
+
+def _turned(wanted: _Wanted, number: int) -> _Wanted:
+    """With the number, or without it when it is there."""
+    if isinstance(wanted, int):
+        wanted ^= 1 << number
+        return wanted if wanted.bit_count() > FEW_MAX // 2 else tuple(_bits(wanted))
+    if number in wanted:
+        return tuple(each for each in wanted if each != number)
+    return (*wanted, number) if len(wanted) < FEW_MAX else _bits_of((*wanted, number))
 
 
 class SubjectTable(Generic[K, V]):

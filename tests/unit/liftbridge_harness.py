@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,13 @@ class LiftbridgeWorkers(Workers):
     def info(self, name: str) -> StreamInfo:
         [found] = self.listed(self.root, name)
         return found
+
+    def wait_for_paused(self, name: str, *partitions: int) -> None:
+        """A message ends a pause a moment after it is stored."""
+        deadline = time.monotonic() + 20
+        while self.info(name).paused != partitions:
+            assert time.monotonic() < deadline, self.info(name)
+            time.sleep(0.01)
 
     def listed(self, identity: Identity, *names: str) -> list[StreamInfo]:
         asked = requests.ListStreams(names)

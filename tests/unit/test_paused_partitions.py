@@ -41,10 +41,7 @@ def paused(workers: LiftbridgeWorkers, name: str) -> list[int]:
 
 
 def wait(workers: LiftbridgeWorkers, name: str, expected: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while paused(workers, name) != expected:
-        assert time.monotonic() < deadline, paused(workers, name)
-        time.sleep(0.01)
+    workers.wait_for_paused(name, *expected)
 
 
 def send(tcp: Wire, name: str, partition: int, count: int = 1, size: int = 10) -> None:

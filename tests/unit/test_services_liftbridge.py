@@ -230,6 +230,7 @@ def test_a_read_only_partition_is_read_only_for_everybody(workers: LiftbridgeWor
     assert sends(wires[0], "readonly", 4) == expected, "over a pause"
     workers.ask(streams.set_readonly(workers.root, requests.SetReadonly("readonly", (), False)))
     assert sends(wires[0], "readonly", 4) == [0, 0, 0, 0]
+    workers.wait_for_paused("readonly")
     found = workers.info("readonly")
     assert found.readonly == () and set(found.readonly_times) == {0, 1, 2, 3}
 

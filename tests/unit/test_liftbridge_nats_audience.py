@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -65,6 +66,10 @@ def tell(audience: Audience, said: Message, *streams: StreamInfo) -> None:
         audience.tell(telling, stream)
 
 
+def nothing_waits(audience: Audience) -> bool:
+    return all(user.asking is None for user in audience._users.values())
+
+
 def listening(audience: Audience, user_id: int, *topics: int, subject: str = "sub", queue: str = "") -> Ear:
     ear = Ear(user_id, *topics)
     audience.add(Subscription(ear, "1", subject, queue))
@@ -95,9 +100,8 @@ async def test_a_stream_that_has_not_stored_a_message_lets_nobody_hear_it_and_no
     of_both, deaf = listening(audience, 3, STREAM.topic_id, OTHER.topic_id), listening(audience, 4)
     elsewhere = listening(audience, 5, STREAM.topic_id, OTHER.topic_id, subject="else")
     for stream in (STREAM, OTHER):
-        asked = Telling(message(b"0"))
-        audience.tell(asked, stream)
-        await until(lambda asked=asked: not asked.waiting)  # type: ignore[misc]
+        tell(audience, message(b"0"), stream)
+        await until(lambda: nothing_waits(audience))
     assert (of_one.heard, of_other.heard, of_both.heard) == ([b"0"], [b"0"], [b"0", b"0"])
     both = Telling(message(b"1"))
     audience.tell(both, STREAM)
@@ -120,10 +124,10 @@ async def test_streams_that_store_a_message_while_it_is_asked_count() -> None:
     audience.tell(while_asked, OTHER)
     audience.tell(while_asked, OTHER)
     ear.worker.answers.set()
-    await until(lambda: bool(ear.heard))
+    await until(lambda: nothing_waits(audience))
     audience.tell(after, STREAM)
     audience.tell(while_asked, STREAM)
-    assert not after.waiting and ear.heard == [b"while it is asked"]
+    assert nothing_waits(audience) and ear.heard == [b"while it is asked"]
     audience.tell(after, OTHER)
     assert ear.heard == [b"while it is asked", b"after a no"]
 
@@ -140,8 +144,42 @@ async def test_a_stream_that_stores_a_message_as_a_no_comes_in_counts() -> None:
             await asyncio.sleep(0)
         audience.tell(telling, OTHER)
         await until(lambda ear=ear: bool(ear.heard))  # type: ignore[misc]
-        await asyncio.sleep(0.01)
-        assert ear.heard == [b"x"] and not telling.waiting
+        await until(lambda audience=audience: nothing_waits(audience))  # type: ignore[misc]
+        assert ear.heard == [b"x"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everybody_hears_once_and_in_order_what_streams_have_stored_that_he_may_poll(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order in which streams store a message, and whether rights are known or asked each time."""
+    chance = random.Random(seed)
+    for name in ("MAY_S", "MAY_NOT_S"):
+        monkeypatch.setattr(nats_audience, name, (0.0, 10.0)[seed % 2])
+
+    @on_loop
+    async def publish() -> None:
+        audience = Audience(Losses())
+        streams = [msgspec.structs.replace(STREAM, name=str(topic), topic_id=topic) for topic in range(4)]
+        ears = [listening(audience, mask, *(topic for topic in range(4) if mask >> topic & 1)) for mask in range(16)]
+        tellings = [Telling(message(b"%d" % number)) for number in range(40)]
+        takes = [stream for stream in streams if chance.random() < 0.7]  # the others refuse all
+        left = [(stream, iter(tellings)) for stream in takes]
+        while left:
+            stream, some = chance.choice(left)
+            telling = next(some, None)
+            if telling is None:
+                left.remove((stream, some))
+            else:
+                audience.tell(telling, stream)
+            for _ in range(chance.choice((0, 0, 1, 5))):
+                await asyncio.sleep(0)
+        await until(lambda: nothing_waits(audience))
+        for ear in ears:
+            may = any(stream.topic_id in ear.worker.topics for stream in takes)
+            assert ear.heard == ([telling.message.payload for telling in tellings] if may else [])
+
+    publish()
 
 
 @on_loop
@@ -150,18 +188,34 @@ async def test_places_of_users_who_have_left_are_given_to_others() -> None:
     subscriptions = [Subscription(Ear(user_id, STREAM.topic_id), "1", "sub", "") for user_id in range(20)]
     for each in subscriptions:
         audience.add(each)
-    telling = Telling(message(b"x"))
-    audience.tell(telling, STREAM)
-    assert telling.waiting == (1 << 20) - 1
+    tell(audience, message(b"x"), STREAM)
     for each in subscriptions[5:15]:
         audience.remove(each)
-    assert telling.waiting == (1 << 20) - 1 - (((1 << 10) - 1) << 5)
     others = [listening(audience, user_id, STREAM.topic_id) for user_id in range(100, 115)]
-    places = {user.place for user in audience._users.values()}
-    assert places == {*range(25)}
-    audience.tell(telling, STREAM)
-    audience.tell(Telling(message(b"y")), STREAM)
-    await until(lambda: all(each.heard == [b"x", b"y"] for each in others))
+    assert sorted(user.place for user in audience._users.values()) == [*range(25)]
+    tell(audience, message(b"y"), STREAM)
+    await until(lambda: all(each.heard == [b"y"] for each in others))
+
+
+@on_loop
+async def test_streams_of_what_waits_are_bounded_and_its_bytes_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_audience, "HELD_STREAMS_MAX", 100)
+    losses = Losses()
+    audience = Audience(losses)
+    ear = listening(audience, 1, 9)
+    ear.worker.answers.clear()
+    streams = [msgspec.structs.replace(STREAM, name=str(topic), topic_id=topic) for topic in range(10)]
+    large = nats_audience.HELD_BYTES_MAX // 10
+    for number in range(10):
+        tell(audience, message(b"%d" % number * large), *streams)
+    assert not losses.counts
+    tell(audience, message(b"too much"), *streams)
+    assert losses.counts[Loss.SLOW] == 10
+    ear.worker.answers.set()
+    await until(lambda: len(ear.heard) == 10)
+    (user,) = audience._users.values()
+    await until(lambda: user.asking is None)
+    assert not user.held and not user.held_of and not user.held_bytes and len(ear.worker.polls) == 10
 
 
 @on_loop

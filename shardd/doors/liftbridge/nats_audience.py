@@ -1,14 +1,15 @@
 """Who hears what is published, of those who have subscribed at this server (docs/protocol/nats.md#rights).
 
 A message on a subject of streams is heard by users who may poll one of those that have stored it: a stream that refuses
-it lets nobody hear it. Every other subject, inboxes among them, belongs to the user who publishes there: only subscriptions of the same user hear it. So nobody can
-listen to what belongs to others, or speak in their place, whatever subject he names."""
+it lets nobody hear it. Every other subject, inboxes among them, belongs to the user who publishes there: only
+subscriptions of the same user hear it. So nobody can listen to what belongs to others, or speak in their place,
+whatever subject he names."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -29,6 +30,8 @@ MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobo
 RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
 HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
 HELD_BYTES_MAX: Final = 1 << 20
+HELD_STREAMS_MAX: Final = 16_384  # that have stored them, each counted for each message
+PASSED_OVER_AT_ONCE_MAX: Final = 256  # of those
 HEARINGS_AT_ONCE_MAX: Final = 1_024  # of one message; users beyond hear it in later turns of the loop, one in each
 LOOKS_AT_ONCE_MAX: Final = 16_384  # at who may hear a stream, before a message is published; beyond it is wanted
 _REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
@@ -74,17 +77,14 @@ class Message(NamedTuple):
 
 
 class Telling:
-    """A message that some streams have stored, and others may yet. Bits are by `_User.place`. `settled`: who has heard
-    it, or does not want it. `waiting`: who is asked what he may hear; `streams`: those that have stored it since the
-    first of these waits."""
+    """A message that some streams have stored, and others may yet. `settled`: users who have heard it or do not want
+    it, a bit for each `_User.place`."""
 
-    __slots__ = ("message", "settled", "streams", "waiting")
+    __slots__ = ("message", "settled")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.settled = 0
-        self.waiting = 0
-        self.streams: list[StreamInfo] = []
 
 
 class _User:
@@ -97,7 +97,8 @@ class _User:
         self.count = 0
         self.found: dict[str, list[Subscription]] = {}
         self.rights: dict[tuple[int, int, int], tuple[bool, float]] = {}
-        self.held: deque[Telling] = deque()
+        self.held: deque[tuple[Telling, StreamInfo]] = deque()
+        self.held_of: Counter[Telling] = Counter()  # how many of these each message has
         self.held_bytes = 0
         self.asking: asyncio.Task[None] | None = None
 
@@ -177,8 +178,6 @@ class Audience:
         if not user.count:
             del self._users[listener.user_id]
             self._free_places.append(user.place)
-            for telling in user.held:
-                telling.waiting &= ~(1 << user.place)
             user.held.clear()
             if user.asking is not None:
                 user.asking.cancel()
@@ -206,13 +205,10 @@ class Audience:
 
     def tell(self, telling: Telling, stream: StreamInfo) -> None:
         """This stream has stored it. Whoever may poll it hears it, if he has not because of another one."""
-        if not telling.waiting:
-            telling.streams = []  # nobody wants to know of those before
-        telling.streams.append(stream)
-        message, only, passed_over = telling.message, (stream,), telling.settled | telling.waiting
+        message, only, settled = telling.message, (stream,), telling.settled
         now_s, left = self._loop.time(), HEARINGS_AT_ONCE_MAX
         for user in [*self._users.values()]:
-            if passed_over >> user.place & 1:
+            if settled >> user.place & 1:
                 continue
             may = user.may_hear(only, now_s)
             if may is False:
@@ -223,7 +219,7 @@ class Audience:
                 telling.settled |= 1 << user.place
                 left -= self._deliver(user, message)
             else:
-                self._hold(user, telling)
+                self._hold(user, telling, stream)
 
     def _deliver(self, user: _User, message: Message) -> int:
         """How many subscriptions it has found."""
@@ -245,15 +241,18 @@ class Audience:
 
     # ---- rights ----
 
-    def _hold(self, user: _User, telling: Telling) -> None:
-        """Until it is known whether the user may hear it, or others have heard it; what comes behind it waits, too."""
-        size = len(telling.message.payload)
-        if len(user.held) >= HELD_MESSAGES_MAX or (user.held and user.held_bytes + size > HELD_BYTES_MAX):
-            telling.settled |= 1 << user.place
+    def _hold(self, user: _User, telling: Telling, stream: StreamInfo) -> None:
+        """Until it is known whether the user may hear it because of this stream, or others have heard it; what comes
+        behind it waits, too. So he hears messages in the order in which streams have stored them."""
+        is_new = telling not in user.held_of
+        size = len(telling.message.payload) if is_new else 0
+        if len(user.held) >= HELD_STREAMS_MAX or (
+            is_new and user.held and (len(user.held_of) >= HELD_MESSAGES_MAX or user.held_bytes + size > HELD_BYTES_MAX)
+        ):
             self._losses.count(Loss.SLOW, telling.message.subject)
             return
-        telling.waiting |= 1 << user.place
-        user.held.append(telling)
+        user.held.append((telling, stream))
+        user.held_of[telling] += 1
         user.held_bytes += size
         if user.asking is None:
             user.asking = asyncio.create_task(self._clear(user))
@@ -261,47 +260,60 @@ class Audience:
     async def _clear(self, user: _User) -> None:
         try:
             while user.held:
-                streams = user.held[0].streams  # more may come while it waits
                 async with self._delivering:
-                    may = user.may_hear(streams, self._loop.time())
-                    if may is not None:
-                        self._let_go(user, may)
+                    stream = self._clear_some(user)
                     await asyncio.sleep(0)
-                if may is None and not await self._ask(user, streams):
-                    self._let_go(user, False)  # at once, and not in its turn: no other stream has stored it meanwhile
-                elif may is None:
+                while stream is not None and not await self._ask(user, stream):
+                    self._let_go(user, False)
+                    await asyncio.sleep(0)
+                    stream = self._unknown(user)
+                if stream is not None:
                     async with self._delivering:
                         self._let_go(user, True)
                         await asyncio.sleep(0)
         finally:
             user.asking = None
 
+    def _clear_some(self, user: _User) -> StreamInfo | None:
+        """Until the user has heard one; or a stream about which he has to be asked."""
+        for _ in range(min(len(user.held), PASSED_OVER_AT_ONCE_MAX)):
+            may = self._may_hear_first(user)
+            if may is None:
+                return user.held[0][1]
+            self._let_go(user, may)
+            if may:
+                break
+        return None
+
+    def _unknown(self, user: _User) -> StreamInfo | None:
+        """The first stream, if he has to be asked about it."""
+        return user.held[0][1] if user.held and self._may_hear_first(user) is None else None
+
+    def _may_hear_first(self, user: _User) -> bool | None:
+        """False, too, if he has heard it."""
+        telling, stream = user.held[0]
+        return False if telling.settled >> user.place & 1 else user.may_hear((stream,), self._loop.time())
+
     def _let_go(self, user: _User, may: bool) -> None:
-        telling = user.held.popleft()
-        telling.waiting &= ~(1 << user.place)
-        user.held_bytes -= len(telling.message.payload)
+        telling, _ = user.held.popleft()
+        user.held_of[telling] -= 1
+        if not user.held_of[telling]:
+            del user.held_of[telling]
+            user.held_bytes -= len(telling.message.payload)
         if may:
             telling.settled |= 1 << user.place
             self._deliver(user, telling.message)
 
-    async def _ask(self, user: _User, streams: Sequence[StreamInfo]) -> bool:
-        """Whether the user may poll one of them: a poll of nothing, for which the same right is needed."""
-        for stream in streams:
-            known = user.may_hear((stream,), self._loop.time())
-            if known:
-                return True
-            if known is False:
-                continue
-            listener = next((each for each in user.listeners if each.is_open), None)
-            if listener is None:
-                return False
-            may = await _may_poll(listener.client, stream)
-            if len(user.rights) >= RIGHTS_MAX:
-                user.rights.clear()
-            user.rights[_key(stream)] = (may, self._loop.time() + (MAY_S if may else MAY_NOT_S))
-            if may:
-                return True
-        return False
+    async def _ask(self, user: _User, stream: StreamInfo) -> bool:
+        """Whether the user may poll it: a poll of nothing, for which the same right is needed."""
+        listener = next((each for each in user.listeners if each.is_open), None)
+        if listener is None:
+            return False
+        may = await _may_poll(listener.client, stream)
+        if len(user.rights) >= RIGHTS_MAX:
+            user.rights.clear()
+        user.rights[_key(stream)] = (may, self._loop.time() + (MAY_S if may else MAY_NOT_S))
+        return may
 
 
 def _key(stream: StreamInfo) -> tuple[int, int, int]:

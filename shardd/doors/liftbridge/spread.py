@@ -171,11 +171,13 @@ class _Announced:
         return done if self._outlet is None else partial(self._hear, self._outlet, done, stream)
 
     def _hear(self, outlet: Outlet, done: Done, stream: StreamInfo, outcome: Outcome) -> None:
-        if outcome.status is Status.OK:
-            if self._stored is None:
-                self._stored = outlet.announce(self._subject, _enveloped(self._request))
-            self._stored(stream)
-        done(outcome)
+        try:
+            if outcome.status is Status.OK:
+                if self._stored is None:
+                    self._stored = outlet.announce(self._subject, _enveloped(self._request))
+                self._stored(stream)
+        finally:
+            done(outcome)
 
 
 def _enveloped(request: Any) -> bytes:

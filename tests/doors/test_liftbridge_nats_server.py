@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -10,10 +11,15 @@ from collections.abc import Iterator
 import nats
 import nats.errors
 import pytest
+from immutables import Map
 
 from shardd.client.messages import headers_of
+from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
+from shardd.protocol.codes import Code
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from tests.doors.nats_door import Settings
 from tests.doors.nats_peers import RIGHTS, NatsDoor, Numbers, envelope, nats_client, next_ack, wait_until
+from tests.support import wire
 from tests.support.on_loop import on_loop, until
 
 LEADER, ALL, NONE = 0, 1, 2
@@ -151,13 +157,57 @@ async def test_subscribers_hear_what_is_stored_if_they_may_poll_it(door: NatsDoo
         got = [await heard.next_msg(timeout=30) for _ in range(4)]
         assert sorted(each.data for each in got) == [b"0", b"1", b"2", b"she may"]
         assert [each.data for each in got if each.data.isdigit()] == [b"0", b"1", b"2"]
-        assert (got[0].subject, got[0].reply) == ("news.sport", "who.asks")
+        assert {(each.subject, each.reply) for each in got if each.data.isdigit()} == {("news.sport", "who.asks")}
         assert {(await own.next_msg(timeout=30)).data for _ in range(4)} == {each.data for each in got}
         for silent in unheard:
             with pytest.raises(nats.errors.TimeoutError):
                 await silent.next_msg(timeout=0.2)
     assert sorted(door.payloads(stream)) == [b"0", b"1", b"2", b"she may"]
     assert lost(door, "no right to publish") >= 1
+
+
+@on_loop
+async def test_a_stream_that_may_not_store_a_message_lets_nobody_hear_it(door: NatsDoor) -> None:
+    """Else whoever may create a stream on `>` hears everything."""
+    mine, spying = door.make_stream("mine", "leak.mine"), door.make_stream("spying", "leak.>")
+
+    def rights(**topics: TopicPermissions) -> Permissions:
+        ids = {"mine": mine["topic_id"], "spying": spying["topic_id"]}
+        of = StreamPermissions(topics=Map({ids[name]: rights for name, rights in topics.items()}))
+        return Permissions(streams=Map({mine["stream_id"]: of}))
+
+    poll, send = TopicPermissions(poll_messages=True), TopicPermissions(send_messages=True)
+    with wire.connect(door.address) as root:
+        for name, may in (("publisher", rights(mine=send)), ("spy", rights(spying=poll)), ("owner", rights(mine=poll))):
+            root.request(Code.CREATE_USER, CreateUserRequest(name, "secret", 1, may).encode())
+    async with (
+        nats_client(door.url, user="publisher", password="secret") as publisher,
+        nats_client(door.url, user="spy", password="secret") as spy,
+        nats_client(door.url, user="owner", password="secret") as owner,
+    ):
+        wide, heard = await spy.subscribe(">"), await owner.subscribe("leak.*")
+        await spy.flush()
+        await owner.flush()
+        for n in range(20):
+            await publisher.publish("leak.mine", b"%d" % n)
+        assert [(await heard.next_msg(timeout=30)).data for _ in range(20)] == [b"%d" % n for n in range(20)]
+        with pytest.raises(nats.errors.TimeoutError):
+            await wide.next_msg(timeout=0.5)
+        with wire.connect(door.address) as root:
+            both = UpdatePermissionsRequest("spy", rights(mine=poll, spying=poll))
+            root.request(Code.UPDATE_PERMISSIONS, both.encode())
+        n, found = 20, b""
+        while not found:
+            assert n < 1_000
+            await publisher.publish("leak.mine", b"%d" % n)
+            with contextlib.suppress(nats.errors.TimeoutError):
+                found = (await wide.next_msg(timeout=0.1)).data
+            n += 1
+        assert int(found) >= 20, "from before he might"
+        await spy.flush()
+        seen = [found] + [(await wide.next_msg(timeout=30)).data for _ in range(wide.pending_msgs)]
+        assert len(seen) == len({*seen}), "he hears one twice"
+    assert not door.stored(spying) and len(door.stored(mine)) >= 21
 
 
 @on_loop

@@ -4,23 +4,32 @@ the door's own."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
+import nats.errors
 import pytest
+from immutables import Map
 
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from tests.doors.liftbridge_server import ANONYMOUS, HOST, LiftbridgeServer
 from tests.doors.nats_peers import NatsServerProgram, envelope, nats_client, next_ack
 from tests.support import wire
 
+SEND, POLL = TopicPermissions(send_messages=True), TopicPermissions(poll_messages=True)
+VALUES = [b"to a stream", b"in a session", b"again in it", b"to a subject"]
+
 
 class Both:
-    """`url`: where NATS clients connect."""
+    """`url`: where NATS clients connect; `is_own`: they are users of the server."""
 
-    def __init__(self, server: LiftbridgeServer, url: str) -> None:
+    def __init__(self, server: LiftbridgeServer, url: str, is_own: bool) -> None:
         self.server = server
         self.url = url
+        self.is_own = is_own
 
 
 @pytest.fixture(scope="module", params=["nats-server", "embedded"])
@@ -34,7 +43,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             }
             server = held.enter_context(LiftbridgeServer(directory / "data", settings))
             written = tomllib.loads(server.runtime_config.read_text())
-            yield Both(server, f"nats://{written['liftbridge']['nats_server']['address']}")
+            yield Both(server, f"nats://{written['liftbridge']['nats_server']['address']}", is_own=True)
         else:
             program = held.enter_context(NatsServerProgram(directory))
             settings = {
@@ -42,7 +51,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
                 "SHARDD_LIFTBRIDGE_NATS_USER": ANONYMOUS,
             }
             server = held.enter_context(LiftbridgeServer(directory / "data", settings))
-            yield Both(server, program.url)
+            yield Both(server, program.url, is_own=False)
 
 
 def test_what_comes_over_nats_is_read_over_grpc_and_tcp(both: Both) -> None:
@@ -85,6 +94,56 @@ def test_what_comes_over_grpc_is_heard_over_nats_and_stored_once(both: Both) -> 
         asyncio.run(scenario())
         assert client.publish("to-nats", b"second").offset == 1
         assert [each.value for each in client.read("to-nats", 2)] == [b"v", b"second"]
+
+
+def test_what_comes_over_grpc_is_heard_once_and_not_through_streams_that_may_not_store_it(both: Both) -> None:
+    async def heard_by(subscription: Any) -> list[bytes]:
+        """All that comes."""
+        found = []
+        with contextlib.suppress(nats.errors.TimeoutError):
+            while True:
+                found.append((await subscription.next_msg(timeout=0.5)).data)
+        return found
+
+    async def scenario() -> None:
+        async with (
+            nats_client(both.url, user="owner", password="secret") as owner,
+            nats_client(both.url, user="spy", password="secret") as spy,
+        ):
+            heard, spied = await owner.subscribe("leak.grpc"), await spy.subscribe("leak.*")
+            await owner.flush()
+            await spy.flush()
+            await asyncio.to_thread(publish)
+            found = await heard_by(heard)
+            assert [len([each for each in found if value in each]) for value in VALUES] == [1] * 4, found
+            assert len(await heard_by(spied)) == (0 if both.is_own else 4)  # a nats-server has its own rights
+
+    def publish() -> None:
+        with both.server.logged_in("sender") as sender:
+            sender.publish("hers", VALUES[0])
+            sender.publish_async([{"stream": "hers", "value": VALUES[1]}, {"stream": "hers", "value": VALUES[2]}])
+            sender.call("PublishToSubject", subject="leak.grpc", value=VALUES[3])
+
+    with both.server.client() as client:
+        client.create("hers", subject="leak.grpc")
+        client.create("shared", subject="leak.grpc")
+        client.create("spying", subject="leak.*")
+    both.server.create_user("sender", rights(both.server, hers=SEND, shared=SEND))
+    both.server.create_user("owner", rights(both.server, hers=POLL, shared=POLL))
+    both.server.create_user("spy", rights(both.server, spying=POLL))
+    asyncio.run(scenario())
+
+
+def rights(server: LiftbridgeServer, **named: TopicPermissions) -> Permissions:
+    """Rights in streams of Liftbridge."""
+
+    def number(code: int, *names: str) -> int:
+        return int.from_bytes(tcp.request(code, b"".join(map(wire.identifier, names)))[:4], "little")
+
+    native = "liftbridge-default"
+    with wire.connect(server.address) as tcp:
+        topics = {number(wire.GET_TOPIC, native, name): each for name, each in named.items()}
+        return Permissions(streams=Map({number(wire.GET_STREAM, native): StreamPermissions(topics=Map(topics))}))
 
 
 def test_a_creation_is_answered_when_nats_gets_there(both: Both) -> None:

@@ -33,16 +33,16 @@ _NO_CLIENT: Final = frozenset({Status.CLIENT_NOT_FOUND, Status.SHARD_COMMUNICATI
 
 Send = Callable[[str, bytes], None]
 """Sends an ack to an inbox."""
+Stored = Callable[[StreamInfo], None]
+"""Hears of each stream that has stored a message."""
 
 
 class Arrived:
-    """A message of NATS. `send`: where its acks go. `stored` is called once, when the first partition has it."""
+    """A message of NATS. `send`: where its acks go."""
 
     __slots__ = ("payload", "reply", "send", "stored", "subject")
 
-    def __init__(
-        self, subject: str, reply: str, payload: bytes, send: Send, stored: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, subject: str, reply: str, payload: bytes, send: Send, stored: Stored | None = None) -> None:
         self.subject = subject
         self.reply = reply
         self.payload = payload
@@ -121,8 +121,7 @@ class Ingest:
             self._lose(stream, arrived, said, outcome)
             return
         if arrived.stored is not None:
-            stored, arrived.stored = arrived.stored, None
-            stored()
+            arrived.stored(stream)
         if said is not None and is_acked(stream, said.ack_policy):
             ack = _ack(stream, arrived.subject, said, outcome.timestamp_ns)
             ack.offset = outcome.offset

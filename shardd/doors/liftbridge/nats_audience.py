@@ -1,14 +1,15 @@
 """Who hears what is published, of those who have subscribed at this server (docs/protocol/nats.md#rights).
 
-A message on a subject of streams is heard by users who may poll one of those that have stored it. Every other subject,
-inboxes among them, belongs to the user who publishes there: only subscriptions of the same user hear it. So nobody can
-listen to what belongs to others, or speak in their place, whatever subject he names."""
+A message on a subject of streams is heard by users who may poll one of those that have stored it: a stream that refuses
+it lets nobody hear it. Every other subject, inboxes among them, belongs to the user who publishes there: only
+subscriptions of the same user hear it. So nobody can listen to what belongs to others, or speak in their place,
+whatever subject he names."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -29,10 +30,10 @@ MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobo
 RIGHTS_MAX: Final = 4_096  # answers that are remembered for one user
 HELD_MESSAGES_MAX: Final = 1_024  # of one user, while it is asked what he may hear
 HELD_BYTES_MAX: Final = 1 << 20
+HELD_STREAMS_MAX: Final = 16_384  # that have stored them, each counted for each message
+PASSED_OVER_AT_ONCE_MAX: Final = 256  # of those
 HEARINGS_AT_ONCE_MAX: Final = 1_024  # of one message; users beyond hear it in later turns of the loop, one in each
-LOOKS_AT_ONCE_MAX: Final = (
-    16_384  # at who may hear a stream, for one message; users beyond are looked at in later turns
-)
+LOOKS_AT_ONCE_MAX: Final = 16_384  # at who may hear a stream, before a message is published; beyond it is wanted
 _REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
 _REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
 _POLL: Final = "poll_messages"
@@ -75,16 +76,29 @@ class Message(NamedTuple):
     sender: Listener | None
 
 
-class _User:
-    """All subscriptions of one user."""
+class Telling:
+    """A message that some streams have stored, and others may yet. `settled`: users who have heard it or do not want
+    it, a bit for each `_User.place`."""
 
-    def __init__(self) -> None:
+    __slots__ = ("message", "settled")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.settled = 0
+
+
+class _User:
+    """All subscriptions of one user. `place`: his among all users; another one has it when he is gone."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
         self.subscriptions: SubjectTable[int, Subscription] = SubjectTable()  # by number
         self.listeners: dict[Listener, int] = {}  # and how many each has
         self.count = 0
         self.found: dict[str, list[Subscription]] = {}
         self.rights: dict[tuple[int, int, int], tuple[bool, float]] = {}
-        self.held: deque[tuple[Message, Sequence[StreamInfo]]] = deque()
+        self.held: deque[tuple[Telling, StreamInfo]] = deque()
+        self.held_of: Counter[Telling] = Counter()  # how many of these each message has
         self.held_bytes = 0
         self.asking: asyncio.Task[None] | None = None
 
@@ -121,6 +135,7 @@ class Audience:
         self._losses = losses
         self._choice = choice or random.Random()
         self._users: dict[int, _User] = {}
+        self._free_places: list[int] = []  # of those below the number of users and these
         self._count = 0
         self._number = 0
         self._loop = asyncio.get_running_loop()
@@ -129,14 +144,18 @@ class Audience:
     def add(self, subscription: Subscription) -> None:
         """NatsError: there are too many."""
         listener = subscription.listener
-        user = self._users.get(listener.user_id) or _User()
-        if (
-            self._count >= SUBSCRIPTIONS_MAX
-            or user.count >= SUBSCRIPTIONS_PER_USER_MAX
-            or user.listeners.get(listener, 0) >= SUBSCRIPTIONS_PER_CONNECTION_MAX
+        user = self._users.get(listener.user_id)
+        if self._count >= SUBSCRIPTIONS_MAX or (
+            user is not None
+            and (
+                user.count >= SUBSCRIPTIONS_PER_USER_MAX
+                or user.listeners.get(listener, 0) >= SUBSCRIPTIONS_PER_CONNECTION_MAX
+            )
         ):
             raise NatsError("Maximum Subscriptions Exceeded")
-        self._users[listener.user_id] = user
+        if user is None:
+            place = self._free_places.pop() if self._free_places else len(self._users)
+            user = self._users[listener.user_id] = _User(place)
         self._number += 1
         subscription.number = self._number
         user.subscriptions.add(subscription.subject, subscription.number, subscription)
@@ -158,6 +177,7 @@ class Audience:
         self._count -= 1
         if not user.count:
             del self._users[listener.user_id]
+            self._free_places.append(user.place)
             user.held.clear()
             if user.asking is not None:
                 user.asking.cancel()
@@ -183,19 +203,23 @@ class Audience:
         if user is not None:
             self._deliver(user, message)
 
-    def tell_all(self, message: Message, streams: Sequence[StreamInfo]) -> None:
-        """What these streams get."""
-        now_s, looks = self._loop.time(), 0
-        left = HEARINGS_AT_ONCE_MAX
+    def tell(self, telling: Telling, stream: StreamInfo) -> None:
+        """This stream has stored it. Whoever may poll it hears it, if he has not because of another one."""
+        message, only, settled = telling.message, (stream,), telling.settled
+        now_s, left = self._loop.time(), HEARINGS_AT_ONCE_MAX
         for user in [*self._users.values()]:
-            may = user.may_hear(streams, now_s) if looks < LOOKS_AT_ONCE_MAX else None
-            looks += len(streams)
-            if may is False or not user.has_match(message.subject):
+            if settled >> user.place & 1:
                 continue
-            if may and not user.held and left > 0:
+            may = user.may_hear(only, now_s)
+            if may is False:
+                continue
+            if not user.has_match(message.subject):
+                telling.settled |= 1 << user.place
+            elif may and not user.held and left > 0:
+                telling.settled |= 1 << user.place
                 left -= self._deliver(user, message)
             else:
-                self._hold(user, message, streams)
+                self._hold(user, telling, stream)
 
     def _deliver(self, user: _User, message: Message) -> int:
         """How many subscriptions it has found."""
@@ -217,13 +241,18 @@ class Audience:
 
     # ---- rights ----
 
-    def _hold(self, user: _User, message: Message, streams: Sequence[StreamInfo]) -> None:
-        """Until it is known whether the user may hear it, or others have heard it; what comes behind it waits, too."""
-        size = len(message.payload)
-        if len(user.held) >= HELD_MESSAGES_MAX or (user.held and user.held_bytes + size > HELD_BYTES_MAX):
-            self._losses.count(Loss.SLOW, message.subject)
+    def _hold(self, user: _User, telling: Telling, stream: StreamInfo) -> None:
+        """Until it is known whether the user may hear it because of this stream, or others have heard it; what comes
+        behind it waits, too. So he hears messages in the order in which streams have stored them."""
+        is_new = telling not in user.held_of
+        size = len(telling.message.payload) if is_new else 0
+        if len(user.held) >= HELD_STREAMS_MAX or (
+            is_new and user.held and (len(user.held_of) >= HELD_MESSAGES_MAX or user.held_bytes + size > HELD_BYTES_MAX)
+        ):
+            self._losses.count(Loss.SLOW, telling.message.subject)
             return
-        user.held.append((message, streams))
+        user.held.append((telling, stream))
+        user.held_of[telling] += 1
         user.held_bytes += size
         if user.asking is None:
             user.asking = asyncio.create_task(self._clear(user))
@@ -231,41 +260,60 @@ class Audience:
     async def _clear(self, user: _User) -> None:
         try:
             while user.held:
-                _, streams = user.held[0]
                 async with self._delivering:
-                    may = user.may_hear(streams, self._loop.time())
-                    if may is not None:
-                        self._let_go(user, may)
+                    stream = self._clear_some(user)
                     await asyncio.sleep(0)
-                if may is None:
-                    may = await self._ask(user, streams)
+                while stream is not None and not await self._ask(user, stream):
+                    self._let_go(user, False)
+                    await asyncio.sleep(0)
+                    stream = self._unknown(user)
+                if stream is not None:
                     async with self._delivering:
-                        self._let_go(user, may)
+                        self._let_go(user, True)
                         await asyncio.sleep(0)
         finally:
             user.asking = None
 
-    def _let_go(self, user: _User, may: bool) -> None:
-        message, _ = user.held.popleft()
-        user.held_bytes -= len(message.payload)
-        if may:
-            self._deliver(user, message)
-
-    async def _ask(self, user: _User, streams: Sequence[StreamInfo]) -> bool:
-        """Whether the user may poll one of them: a poll of nothing, for which the same right is needed."""
-        for stream in streams:
-            if user.may_hear((stream,), self._loop.time()) is False:
-                continue
-            listener = next((each for each in user.listeners if each.is_open), None)
-            if listener is None:
-                return False
-            may = await _may_poll(listener.client, stream)
-            if len(user.rights) >= RIGHTS_MAX:
-                user.rights.clear()
-            user.rights[_key(stream)] = (may, self._loop.time() + (MAY_S if may else MAY_NOT_S))
+    def _clear_some(self, user: _User) -> StreamInfo | None:
+        """Until the user has heard one; or a stream about which he has to be asked."""
+        for _ in range(min(len(user.held), PASSED_OVER_AT_ONCE_MAX)):
+            may = self._may_hear_first(user)
+            if may is None:
+                return user.held[0][1]
+            self._let_go(user, may)
             if may:
-                return True
-        return False
+                break
+        return None
+
+    def _unknown(self, user: _User) -> StreamInfo | None:
+        """The first stream, if he has to be asked about it."""
+        return user.held[0][1] if user.held and self._may_hear_first(user) is None else None
+
+    def _may_hear_first(self, user: _User) -> bool | None:
+        """False, too, if he has heard it."""
+        telling, stream = user.held[0]
+        return False if telling.settled >> user.place & 1 else user.may_hear((stream,), self._loop.time())
+
+    def _let_go(self, user: _User, may: bool) -> None:
+        telling, _ = user.held.popleft()
+        user.held_of[telling] -= 1
+        if not user.held_of[telling]:
+            del user.held_of[telling]
+            user.held_bytes -= len(telling.message.payload)
+        if may:
+            telling.settled |= 1 << user.place
+            self._deliver(user, telling.message)
+
+    async def _ask(self, user: _User, stream: StreamInfo) -> bool:
+        """Whether the user may poll it: a poll of nothing, for which the same right is needed."""
+        listener = next((each for each in user.listeners if each.is_open), None)
+        if listener is None:
+            return False
+        may = await _may_poll(listener.client, stream)
+        if len(user.rights) >= RIGHTS_MAX:
+            user.rights.clear()
+        user.rights[_key(stream)] = (may, self._loop.time() + (MAY_S if may else MAY_NOT_S))
+        return may
 
 
 def _key(stream: StreamInfo) -> tuple[int, int, int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.ingest import Arrived
+from shardd.doors.liftbridge.ingest import Arrived, Stored
 from shardd.doors.liftbridge.losses import Loss
-from shardd.doors.liftbridge.nats_audience import Message, Subscription
+from shardd.doors.liftbridge.nats_audience import Message, Subscription, Telling
 from shardd.doors.liftbridge.nats_house import House
 from shardd.doors.liftbridge.nats_outbox import Outbox
 from shardd.doors.links import WorkerLostError
@@ -202,12 +202,12 @@ class NatsConnection(asyncio.BufferedProtocol):
         if not targets:
             audience.tell_user(self.user_id, message)
             return None
-        stored: Callable[[], None] | None = None
+        stored: Stored | None = None
         if audience.has_subscribers:
             known = ingest.view.streams()
             streams = [known[target.stream] for target in targets if target.stream in known]
             if audience.is_wanted(said.subject, streams):
-                stored = partial(audience.tell_all, message, streams)
+                stored = partial(audience.tell, Telling(message))
         arrived = Arrived(said.subject, said.reply, said.payload, self._send_ack, stored)
         return ingest.take(self.client, arrived, targets)
 

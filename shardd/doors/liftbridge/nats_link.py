@@ -9,14 +9,13 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, Final
 
 from nats.errors import Error as NatsError
 
 from shardd.config.liftbridge import LiftbridgeNats
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.liftbridge.ingest import Arrived, Ingest
+from shardd.doors.liftbridge.ingest import Arrived, Ingest, Stored
 from shardd.doors.liftbridge.losses import Loss
 from shardd.doors.liftbridge.nats_client import NatsClient, connect_options, number_of, wants_tls
 from shardd.doors.liftbridge.nats_figures import tell_figures
@@ -87,8 +86,13 @@ class NatsLink:
 
     # ---- what goes there ----
 
-    def announce(self, subject: str, payload: bytes, streams: Sequence[StreamInfo], user_id: int) -> None:
-        """A message in its envelope, for whoever else has subscribed. It does not come back."""
+    def announce(self, subject: str, payload: bytes) -> Stored:
+        """A message in its envelope, for whoever else has subscribed. It does not come back. It is sent once, however
+        many streams store it: the NATS server knows who hears it."""
+        self._send(subject, payload, Loss.PUBLISHES)
+        return _hear_no_more
+
+    def announce_own(self, subject: str, payload: bytes, user_id: int) -> None:
         self._send(subject, payload, Loss.PUBLISHES)
 
     def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None:
@@ -295,3 +299,7 @@ class NatsLink:
 
 async def _wait(event: asyncio.Event) -> None:
     await event.wait()
+
+
+def _hear_no_more(_: StreamInfo) -> None:
+    pass

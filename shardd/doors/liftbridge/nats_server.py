@@ -8,17 +8,16 @@ import ipaddress
 import secrets
 import socket
 from collections import Counter, deque
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from shardd.doors.door import Door
-from shardd.doors.liftbridge.ingest import Ingest
-from shardd.doors.liftbridge.nats_audience import Audience, Message
+from shardd.doors.liftbridge.ingest import Ingest, Stored
+from shardd.doors.liftbridge.nats_audience import Audience, Message, Telling
 from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection
 from shardd.doors.liftbridge.nats_figures import tell_figures
 from shardd.doors.liftbridge.nats_house import NatsLimits
 from shardd.doors.liftbridge.nats_pool import Pool
-from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
 
 UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections
@@ -84,13 +83,13 @@ class NatsServer:
 
     # ---- what others in the door publish ----
 
-    def announce(self, subject: str, payload: bytes, streams: Sequence[StreamInfo], user_id: int) -> None:
-        """A message in its envelope, which these streams have stored; none: it is its publisher's own."""
-        message = Message(subject, "", payload, None)
-        if streams:
-            self.audience.tell_all(message, streams)
-        else:
-            self.audience.tell_user(user_id, message)
+    def announce(self, subject: str, payload: bytes) -> Stored:
+        """A message in its envelope; what is returned hears of each stream that has stored it."""
+        return partial(self.audience.tell, Telling(Message(subject, "", payload, None)))
+
+    def announce_own(self, subject: str, payload: bytes, user_id: int) -> None:
+        """One that is on no subject of a stream: it belongs to who has published it."""
+        self.audience.tell_user(user_id, Message(subject, "", payload, None))
 
     def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None:
         """To an inbox of the user who has published."""

@@ -63,12 +63,9 @@ class PublishRpcs:
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         subject = partition_subject(stream.subject, request.partition)
         done = partial(_settle, stored)
-        told: list[StreamInfo] = []
-        await self.spread.send(client, (stream, request.partition), subject, request, done, told, request.ackInbox)
+        await self.spread.send(client, (stream, request.partition), subject, request, done, request.ackInbox)
         outcome = await stored
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
-        if outcome.status is Status.OK:
-            self.spread.announce(client, subject, request, told)
         if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
             self.spread.send_ack(client, request.ackInbox, ack)
         if outcome.status is not Status.OK:
@@ -94,14 +91,12 @@ class PublishRpcs:
         await self.spread.send_by_subject(client, request, first.heard, told)
         first.expect(len(told))
         if not told:
-            self.spread.announce(client, subject, request, ())
             if waits:
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"nobody listens to {subject}")
             return _EMPTY
         target, outcome = await first.found
         if outcome.status is not Status.OK and outcome.error in (AckError.OK, AckError.UNKNOWN):
             raise refusal(outcome, call.method, subject, target.partition)
-        self.spread.announce(client, subject, request, told)
         stream = next(each for each in told if each.name == target.stream)
         inbox = request.ackInbox or new_inbox(self._namespace)
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
@@ -179,17 +174,15 @@ class _First:
 
 
 class _Sent:
-    """A message that is on its way. `told`: the streams that get it."""
+    """A message that is on its way."""
 
-    __slots__ = ("client", "request", "size", "stream", "subject", "told")
+    __slots__ = ("request", "size", "stream", "subject")
 
-    def __init__(self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, size: int) -> None:
-        self.client = client
+    def __init__(self, stream: StreamInfo, subject: str, request: Any, size: int) -> None:
         self.stream = stream
         self.subject = subject
         self.request = request
         self.size = size
-        self.told: list[StreamInfo] = []
 
 
 class _Session:
@@ -258,16 +251,13 @@ class _Session:
         subject = partition_subject(stream.subject, request.partition)
         self._waiting += 1
         self._waiting_bytes += size
-        sent = _Sent(client, stream, subject, request, size)
-        done = partial(self._stored, sent)
-        await self._rpcs.spread.send(client, (stream, request.partition), subject, request, done, sent.told)
+        done = partial(self._stored, _Sent(stream, subject, request, size))
+        await self._rpcs.spread.send(client, (stream, request.partition), subject, request, done)
 
     def _stored(self, sent: _Sent, outcome: Outcome) -> None:
         stream, request = sent.stream, sent.request
         self._waiting -= 1
         self._waiting_bytes -= sent.size
-        if outcome.status is Status.OK:
-            self._rpcs.spread.announce(sent.client, sent.subject, request, sent.told)
         if outcome.status is not Status.OK:
             error = refusal(outcome, self._call.method, stream.name, request.partition)
             if error.code is StatusCode.UNAUTHENTICATED:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.acks import ack_of
 from shardd.doors.liftbridge.fan_out import submit_all
-from shardd.doors.liftbridge.ingest import ALL, is_acked, is_inbox
+from shardd.doors.liftbridge.ingest import ALL, Stored, is_acked, is_inbox
 from shardd.doors.liftbridge.publish_batches import Done, Outcome
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry import Registry
@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 class Outlet(Protocol):
     """NATS, in one of its forms."""
 
-    def announce(self, subject: str, payload: bytes, streams: Sequence[StreamInfo], user_id: int) -> None: ...
+    def announce(self, subject: str, payload: bytes) -> Stored: ...
+    def announce_own(self, subject: str, payload: bytes, user_id: int) -> None: ...
     def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None: ...
 
 
@@ -53,22 +54,21 @@ class Spread:
         subject: str,
         request: Any,
         done: Done,
-        told: list[StreamInfo],
         inbox: str = "",
     ) -> None:
         """To a partition of a stream, for whoever waits with `done`, and to whoever else listens to the subject; they
-        send their acks to `inbox`. All these streams are added to `told`. Nothing is awaited before the first one has
+        send their acks to `inbox`. What is stored is announced over NATS. Nothing is awaited before the first one has
         it."""
         stream, partition = to
-        message = message_of(request, subject)
-        told.append(stream)
-        self._submit(client, stream, partition, message, request, request.expectedOffset, done)
+        message, announced = message_of(request, subject), _Announced(self.outlet, subject, request)
+        self._submit(
+            client, stream, partition, message, request, request.expectedOffset, announced.before(done, stream)
+        )
 
         def submit(target: Target) -> None:
             other = self._awake(target)
             if other is not None:
-                told.append(other)
-                along = partial(self._along, client, other, subject, request, inbox)
+                along = announced.before(partial(self._along, client, other, subject, request, inbox), other)
                 self._submit(client, other, target.partition, message, request, request.expectedOffset, along)
 
         others = self.others(Target(stream.name, partition), stream.group, subject)
@@ -79,33 +79,23 @@ class Spread:
     async def send_by_subject(
         self, client: DoorClient, request: Any, done: Callable[[Target, Outcome], None], told: list[StreamInfo]
     ) -> None:
-        """To whoever listens to the subject of the request and takes something now; they are added to `told`. What
-        comes by subject expects offset 0."""
-        message = message_of(request, request.subject)
+        """To whoever listens to the subject of the request and takes something now; they are added to `told`. What is
+        stored is announced over NATS, and what nobody takes to its publisher. What comes by subject expects offset
+        0."""
+        message, announced = message_of(request, request.subject), _Announced(self.outlet, request.subject, request)
 
         def submit(target: Target) -> None:
             stream = self._awake(target)
             if stream is not None:
                 told.append(stream)
-                self._submit(client, stream, target.partition, message, request, 0, partial(done, target))
+                heard = announced.before(partial(done, target), stream)
+                self._submit(client, stream, target.partition, message, request, 0, heard)
 
         rest = submit_all(self.publisher, client, self._registry.router.matches(request.subject), submit)
         if rest is not None:
             await rest
-
-    def announce(self, client: DoorClient, subject: str, request: Any, streams: Sequence[StreamInfo]) -> None:
-        """What these streams have stored, over NATS."""
-        if self.outlet is not None:
-            message = api.message_class("Message")(
-                offset=getattr(request, "expectedOffset", 0),
-                key=request.key,
-                value=request.value,
-                headers=request.headers,
-                ackInbox=request.ackInbox,
-                correlationId=request.correlationId,
-                ackPolicy=request.ackPolicy,
-            )
-            self.outlet.announce(subject, encode_publish(message), streams, client.user_id)
+        if not told and self.outlet is not None:
+            self.outlet.announce_own(request.subject, _enveloped(request), client.user_id)
 
     def send_ack(self, client: DoorClient, inbox: str, ack: Any) -> None:
         """To an inbox that a publisher has chosen, over NATS."""
@@ -163,6 +153,44 @@ class Spread:
             why = outcome.status.http_code
             _log.warning("%d messages did not get into other streams on their subject: %s", self._missed, why)
             self._missed = 0
+
+
+class _Announced:
+    """A message that is told over NATS for each stream that stores it."""
+
+    __slots__ = ("_outlet", "_request", "_stored", "_subject")
+
+    def __init__(self, outlet: Outlet | None, subject: str, request: Any) -> None:
+        self._outlet = outlet
+        self._subject = subject
+        self._request = request
+        self._stored: Stored | None = None
+
+    def before(self, done: Done, stream: StreamInfo) -> Done:
+        """Before `done` hears that this stream has stored it."""
+        return done if self._outlet is None else partial(self._hear, self._outlet, done, stream)
+
+    def _hear(self, outlet: Outlet, done: Done, stream: StreamInfo, outcome: Outcome) -> None:
+        try:
+            if outcome.status is Status.OK:
+                if self._stored is None:
+                    self._stored = outlet.announce(self._subject, _enveloped(self._request))
+                self._stored(stream)
+        finally:
+            done(outcome)
+
+
+def _enveloped(request: Any) -> bytes:
+    message = api.message_class("Message")(
+        offset=getattr(request, "expectedOffset", 0),
+        key=request.key,
+        value=request.value,
+        headers=request.headers,
+        ackInbox=request.ackInbox,
+        correlationId=request.correlationId,
+        ackPolicy=request.ackPolicy,
+    )
+    return encode_publish(message)
 
 
 def message_of(request: Any, subject: str) -> NewMessage:

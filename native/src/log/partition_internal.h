@@ -56,11 +56,11 @@ struct partition {
     uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
     segment_set segments;
     index_cache index;     /* of the active segment */
+    uint64_t reserved_end; /* blocks of the active .log are there up to here; 0: not known */
     uint64_t stale_end;    /* the active .log has bytes behind its records up to here; 0: none */
     bool stale_zeroed;     /* they are zero, hence no records: allocated ahead, or what a failed write left */
     bool allocate_ahead;   /* at `durable`, until the file system refuses; again with the next segment */
     bool reserve_ahead;    /* the same at the other levels */
-    uint64_t reserved_end; /* blocks of the active .log are there up to here; 0: not known */
     bool roll_pending;     /* the active segment is sealed, the next one could not be made yet */
     bool sparse;           /* a segment has, or had, offsets without a record */
     bool covers_producers; /* the running sync brings log and producers to the device */

@@ -139,6 +139,11 @@ def _check_started(context: typer.Context) -> None:
         raise BenchError(f"{unused[0]} is for servers that are started: with --own-server or --against")
 
 
+def _check_address(context: typer.Context) -> None:
+    if context.obj["own"] and "server_address" in _given(context):
+        raise _refuse(BenchError("--server-address is for a server that runs: without --own-server"))
+
+
 def _sampling_us(text: str) -> int:
     found = parse_us(text, "--sampling-time")
     if found < 100:
@@ -306,6 +311,7 @@ def tcp(
     tls_ca_file: words.TlsAuthorities = "",
 ) -> None:
     """Over TCP."""
+    _check_address(context)
     way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
     context.obj = {**context.obj, "server_address": server_address, "nodelay": nodelay, "tls": way}
     if context.invoked_subcommand is None:
@@ -322,6 +328,7 @@ def websocket(
     tls_ca_file: words.TlsAuthorities = "",
 ) -> None:
     """Over WebSocket."""
+    _check_address(context)
     way = _tls(tls, tls_domain, tls_validate_certificate, tls_ca_file)
     context.obj = {**context.obj, "server_address": server_address, "nodelay": True, "tls": way, "websocket": True}
     if context.invoked_subcommand is None:

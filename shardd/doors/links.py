@@ -109,7 +109,8 @@ class WorkerLink:
                 delay_s = _RECONNECT_FIRST_S
             except (OSError, FrameError, EOFError, msgspec.MsgspecError) as error:
                 if self.connected.is_set():
-                    _log.warning("the connection to shard %d is lost: %s", self.shard, error or type(error).__name__)
+                    why = str(error) or type(error).__name__
+                    _log.warning("the connection to shard %d is lost: %s", self.shard, why)
                     delay_s = _RECONNECT_FIRST_S
             finally:
                 self._end()

@@ -94,8 +94,8 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
     sweep_left_over(directory, starts, recovered.notes)
     imported_end = read_imported(directory)
     _recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
-    if recovered.damaged:
-        forget_withheld(directory, incarnation, boot, recovered.damaged)
+    if fresh := [each for each in recovered.damaged if not each.isolated]:  # the others were seen before
+        forget_withheld(directory, incarnation, boot, fresh)
     if imported_end == OPEN_END and not recovered.state:
         last = recovered.segments[-1] if recovered.segments else None
         write_imported(directory, 0 if last is None else last.start_offset + last.records)

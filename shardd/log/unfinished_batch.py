@@ -9,7 +9,9 @@ there, and the partition forgets its producers instead (docs/adr/0084-producers-
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import xxhash
@@ -51,11 +53,10 @@ def is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
 
 def is_any_withheld(content: bytes, incarnation: int, withheld: Sequence[WithheldRange]) -> bool:
     """Whether a batch that has a place is among these messages, whole or in part."""
-
-    def meets(first: int, end: int) -> bool:
-        return any(start < end and first < stop for start, stop, _ in withheld)
-
-    return bool(withheld) and any(_places(content, incarnation, meets))
+    ranges = sorted(withheld)
+    starts = [each.start for each in ranges]
+    stops = [0, *accumulate((each.end for each in ranges), max)]  # of those that start before: they may overlap
+    return any(True for _ in _places(content, incarnation, lambda first, end: stops[bisect_left(starts, end)] > first))
 
 
 def _places(content: bytes, incarnation: int, wanted: Callable[[int, int], bool]) -> Iterator[int]:

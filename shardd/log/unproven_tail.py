@@ -50,15 +50,13 @@ def end_by_producers(
     return segment if recovered.state else again()
 
 
-def forget_withheld(directory: Path, incarnation: int, boot: bytes, damaged: Sequence[WithheldRange]) -> None:
-    """After a power loss a batch may be withheld whose place is there: then the file of producers goes. What is
-    isolated was seen before. OSError."""
+def forget_withheld(directory: Path, incarnation: int, boot: bytes, withheld: Sequence[WithheldRange]) -> None:
+    """After a power loss a batch may be withheld whose place is there: then the file of producers goes. OSError."""
     path = directory / layout.PRODUCERS
     try:
         content = read_regular(path)
     except (FileNotFoundError, ValueError):
         return
-    withheld = [each for each in damaged if not each.isolated]
     if not is_of_boot(content, incarnation, boot) and is_any_withheld(content, incarnation, withheld):
         path.unlink()
         layout.sync_directory(directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import NamedTuple
 import pytest
 import xxhash
 
-from shardd.engine import _native
+from shardd.engine import WithheldRange, _native
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.log.recovery import open_partition
+from shardd.log.unfinished_batch import is_any_withheld
 from shardd.protocol.producers import Produced, ProducedKind, ProducerEpoch
 from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import NotRegularError
@@ -110,6 +112,18 @@ def test_places_of_another_boot_cut_nothing(left: Left, tmp_path: Path) -> None:
         become_of_another_boot(copy, left.incarnation)
         [segment] = open_partition(copy, left.incarnation).segments
         assert segment.records == LAST + number
+
+
+def test_a_batch_is_withheld_when_any_range_meets_it(left: Left) -> None:
+    """Ranges overlap in any way; the first batch begins at offset 0."""
+    content, rng = (left.directory / layout.PRODUCERS).read_bytes(), random.Random(7)
+    end = LAST + BATCH
+    assert is_any_withheld(content, left.incarnation, [WithheldRange((0, 1, False))])
+    assert not is_any_withheld(content, left.incarnation, [])
+    for _ in range(200):
+        ranges = [sorted(rng.sample(range(2 * end), 2)) for _ in range(rng.randint(1, 3))]
+        found = is_any_withheld(content, left.incarnation, [WithheldRange((*each, False)) for each in ranges])
+        assert found is any(start < end for start, _ in ranges), ranges
 
 
 def test_what_is_no_file_stops_nobody(left: Left, tmp_path: Path) -> None:

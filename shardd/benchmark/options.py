@@ -180,6 +180,11 @@ class Options:
         return f"unix:{self.unix_path}" if self.unix_path else self.server_address
 
     @property
+    def is_local(self) -> bool:
+        """Whether a server that runs is on this machine, as far as its address says."""
+        return bool(self.unix_path) or self.server_address.startswith(("127.", "localhost:", "[::1]"))
+
+    @property
     def actors(self) -> int:
         """Connections."""
         return self.producers + self.consumers if len(self.kind.actors) == 2 else max(self.producers, self.consumers)

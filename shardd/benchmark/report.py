@@ -141,9 +141,8 @@ def _params(options: Options, output: Output, found: Findings, stamp: str) -> di
 
 def command_of(options: Options) -> str:
     """With the local variables of Iggy when the server is on this machine."""
-    local = options.unix_path or options.server_address.startswith(("127.", "localhost:", "[::1]"))
     names = sorted(name for name in os.environ if name.startswith("IGGY_") and "PASSWORD" not in name)
-    return " ".join([f"{name}={os.environ[name]}" for name in names if local] + [options.command])
+    return " ".join([f"{name}={os.environ[name]}" for name in names if options.is_local] + [options.command])
 
 
 def _points(series: Series) -> dict[str, Any]:

@@ -86,9 +86,8 @@ class Wire(Server):
                 stats = client.stats()
         except (ClientError, OSError) as error:
             raise BenchError(f"{options.address}: {error}") from error
-        local = bool(options.unix_path) or options.server_address.startswith(("127.", "localhost:", "[::1]"))
         self.version = stats.protocol_version
-        self._process_id = _whole_server(stats.process_id) if local else None
+        self._process_id = _whole_server(stats.process_id) if options.is_local else None
 
     def prepare(self, options: Options) -> Places:
         with control(options) as client:

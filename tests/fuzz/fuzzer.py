@@ -29,6 +29,7 @@ ROLES: Final = ("root", "root", "low", "low", "anonymous", "root", "low", "anony
 CLEAN_EVERY_FRAMES: Final = 40_000
 PURGE_EVERY_FRAMES: Final = 5_000
 LANES_OF_09: Final = 3  # one of so many
+REST_MAX_S: Final = 1.0  # then what waits for messages is ended
 _TOKEN: Final = "fuzz"
 
 
@@ -82,7 +83,8 @@ class Fuzzer:
         ]
         self._selector = selectors.DefaultSelector()
         self._clean_at = self._purge_at = 0
-        self._resting = False  # no lane begins a batch: what lies before the next cleaning comes to its end
+        # Since when no lane begins a batch, so that what lies before the next cleaning comes to its end.
+        self._resting_since_s: float | None = None
 
     def run(
         self, frames: int, seconds: float = float("inf"), progress: Callable[[Report], None] | None = None
@@ -94,12 +96,13 @@ class Fuzzer:
                 self._clean()
                 for lane in self.lanes:
                     self._start(lane)
-                self._resting = False
+                self._resting_since_s = None
                 while not all(lane.idle for lane in self.lanes):
                     self._turn()
                     self._watch.check()
                     over = self.totals.frames >= frames or time.monotonic() - began >= seconds
-                    self._resting = self._resting or over or self.totals.frames >= self._clean_at
+                    if over or self.totals.frames >= self._clean_at:
+                        self._rest()
                     if self.totals.frames >= self._purge_at:
                         self._purge()
                 if progress is not None:
@@ -153,10 +156,28 @@ class Fuzzer:
             if events & selectors.EVENT_READ and lane.read():
                 if lane.socket is None:
                     self._selector.unregister(key.fileobj)
-                if not self._resting:
+                if self._resting_since_s is None:
                     self._start(lane)
         for lane in self.lanes:
             lane.check_time()
+
+    def _rest(self) -> None:
+        """A mutated frame may wait a minute for messages, until there is nothing any more that it could wait at."""
+        now_s = time.monotonic()
+        if self._resting_since_s is None:
+            self._resting_since_s = now_s
+        elif now_s - self._resting_since_s > REST_MAX_S:
+            self._resting_since_s = float("inf")
+            assert self._control is not None
+            try:
+                self._remove_streams(self._control)
+            except (OSError, wire.StatusError) as error:
+                raise FindingError(f"the server does not do its work any more: {error!r}") from error
+
+    @staticmethod
+    def _remove_streams(control: wire.Wire) -> None:
+        for stream in sorted(control.streams().values(), reverse=True):
+            control.delete_stream(stream)
 
     # ---- what the frames have made goes, what they need comes back ----
 
@@ -166,8 +187,7 @@ class Fuzzer:
             if self._control is None:
                 self._control = wire.connect(self._server.address, timeout_s=60.0)
             control = self._control
-            for stream in sorted(control.streams().values(), reverse=True):
-                control.delete_stream(stream)
+            self._remove_streams(control)
             stream = control.create_stream(STREAM)
             topic = control.create_topic(stream, TOPIC, 3)
             address = wire.identifier(STREAM) + wire.identifier(TOPIC)

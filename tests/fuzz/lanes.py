@@ -24,8 +24,9 @@ from tests.support import wire
 ANSWER_TIMEOUT_S: Final = 120.0  # of a batch; a login may have to wait for many others
 BATCH_FRAMES: Final = 64
 BATCHES_PER_CONNECTION: Final = 200
-# a tail ends the connection; a logged-in one is dearer to make anew
+# a tail ends the connection; one that had to say who it is is dearer to make anew
 _TAIL_CHANCE: Final = {"anonymous": 0.1, "root": 0.01, "low": 0.01}
+_TAIL_CHANCE_OF_EARLIER: Final = 0.01
 _HOT_CHANCE: Final = 0.2  # of a batch
 _HEAD: Final = struct.Struct("<II")
 _RECEIVE_BYTES: Final = 1 << 20
@@ -118,10 +119,10 @@ class Lane:
         made.settimeout(ANSWER_TIMEOUT_S)
         made.connect(self._address)
         if self._generation is not None:
-            for greeting in legacy.greetings(self._generation, self.role):
+            for greeting in legacy.greetings(self._generation):
                 made.sendall(greeting)
                 self._await_login(made)
-        elif self.token is not None:
+        if self.token is not None:
             self._log_in(made, bytes([len(self.token)]) + self.token)
         made.setblocking(False)
         self.socket, self._batches, self._last_status = made, 0, 0
@@ -163,7 +164,8 @@ class Lane:
         mutator.restart(seed)
         draw = mutator.hot if mutator.chance(_HOT_CHANCE) else mutator.next
         frames = [draw() for _ in range(BATCH_FRAMES)]
-        self._tail = mutator.tail() if mutator.chance(_TAIL_CHANCE[self.role]) else None
+        tails = _TAIL_CHANCE[self.role] if self._generation is None else _TAIL_CHANCE_OF_EARLIER
+        self._tail = mutator.tail() if mutator.chance(tails) else None
         return frames
 
     def write(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shardd.log import layout
 from tests.support import wire
 from tests.support.server import Server
 
@@ -72,9 +73,10 @@ def test_many_consumers_take_one_file(tmp_path: Path) -> None:
     with Server(tmp_path) as server, wire.connect(server.address) as root:
         root.create_topic(root.create_stream("s"), "t", 1)
         root.send(0, 0, wire.to_partition(0), [wire.message(b"%d" % n) for n in range(10)])
-        before = sum(1 for _ in tmp_path.rglob("*"))
+        directory = layout.partition_directory(tmp_path, 0, 0, 0)
+        before = sum(1 for _ in directory.rglob("*"))
         for consumer in range(1, MANY + 1):
             root.store_offset(0, 0, 0, consumer % 10, consumer)
-        assert sum(1 for _ in tmp_path.rglob("*")) <= before + 1
+        assert sum(1 for _ in directory.rglob("*")) <= before + 1
     with Server(tmp_path) as server, wire.connect(server.address) as root:
         assert all(root.get_offset(0, 0, 0, consumer) == consumer % 10 for consumer in range(1, MANY + 1))

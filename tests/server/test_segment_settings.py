@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from shardd.cli.main import app
 from shardd.config.loader import load_settings
 from shardd.config.units import format_size
+from shardd.log import layout
+from shardd.log.manifest import read_manifest
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview
 from shardd.metadata import FILE_NAME
@@ -107,6 +109,11 @@ def test_without_retention_nothing_goes_and_the_dry_run_says_what_would(server: 
     assert dry.stdout.splitlines()[0] == f"s/t: {over} are above partition_size_max=10 KiB"
 
 
+def is_sealed(directory: Path, start: int) -> bool:
+    manifest = read_manifest(directory, start)
+    return manifest is not None and manifest.sealed is not None
+
+
 def test_the_preview_counts_whole_segments(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Server(data, env=ENV) as running:
@@ -116,6 +123,8 @@ def test_the_preview_counts_whole_segments(tmp_path: Path) -> None:
         settings(connection, retention="", partition_size_max=str(3 * SEGMENT_BYTES))
         send(connection, 100)
         sealed = logs(running, connection)
+        directory = layout.partition_directory(data, connection.streams()["s"], 0, 0)
+        until(lambda: all(is_sealed(directory, start) for start in sealed[:-1]), running)
         connection.close()
     limits = RetentionLimits(load_settings(None, {}, {"system.path": str(data)}).settings)
     [found] = preview(data, load_state(data / FILE_NAME), limits, 0, Throttle())

@@ -123,6 +123,8 @@ class Workers:
     def __enter__(self) -> Self:
         self._data.mkdir(parents=True, exist_ok=True)
         listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(self._shards)]
+        for listener in listeners:  # as the server does: an answer in several parts would wait for the client's ACK
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
         self._resources = make_resources(
             shards=self._shards,

@@ -27,7 +27,7 @@ static void test_frames_in_pieces_and_pipelines_are_answered_one_for_one(void) {
 static void test_sends_and_polls_reach_both_shards_and_sockets_move(void) {
     unsigned before = s.moved_in;
     uint32_t sent = 0; /* to each stream */
-    do { /* the kernel deals connections by a hash of their ports: 8 of them may all come in on the right shard */
+    do { /* 8 connections, one after the other, may all come in on the right shard: by a hash of their ports */
         sent += 120;
         for (uint32_t stream = 0; stream < 8; stream++) {
             int fd = login(&s);

@@ -123,7 +123,7 @@ static void pump(memory_stream *m) {
 }
 
 /* At most `step` bytes at a time. */
-static void feed(memory_stream *m, const uint8_t *bytes, size_t length, uint32_t step) {
+static inline void feed(memory_stream *m, const uint8_t *bytes, size_t length, uint32_t step) {
     for (int patience = 0; length > 0 && patience < 1000 && !m->stopped; patience++) {
         pump(m);
         if (!m->receiving) continue;
@@ -143,7 +143,7 @@ static void feed(memory_stream *m, const uint8_t *bytes, size_t length, uint32_t
     CHECK_EQUAL(length, 0);
 }
 
-static void await_output(memory_stream *m, size_t length) {
+static inline void await_output(memory_stream *m, size_t length) {
     for (int i = 0; i < 5000 && m->output_length < length; i++) pump(m);
     CHECK_EQUAL(m->output_length, length);
 }

@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from shardd.config.loader import load_settings
 from shardd.config.schema import Settings
@@ -107,13 +107,18 @@ class WorkerThread:
             self._worker.engine.close()
 
 
+MOVES: Final = {"tcp.socket_migration": "true"}  # and new ones go to the shard with the fewest
+
+
 class Workers:
-    """All workers of one server; a context manager. `connect(shard)` gives a connection to one of them."""
+    """All workers of one server; a context manager. `connect(shard)` gives a connection to one of them, which stays
+    there unless the settings let connections move."""
 
     def __init__(
         self, data: Path, shards: int = 1, segment_size: str = "1 GiB", settings: Mapping[str, str] | None = None
     ) -> None:
-        values = {"system.path": str(data), "system.segment.size": segment_size, **(settings or {})}
+        settings = {"tcp.socket_migration": "false", **(settings or {})}
+        values = {"system.path": str(data), "system.segment.size": segment_size, **settings}
         self._settings = load_settings(None, {}, values).settings
         self._data = data
         self._shards = shards

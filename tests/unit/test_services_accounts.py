@@ -26,7 +26,7 @@ from shardd.service.snapshot_members import mask_secrets
 from tests.support import wire
 from tests.support.archives import archive_members
 from tests.support.wire import Wire
-from tests.unit.services_harness import Workers
+from tests.unit.services_harness import MOVES, Workers
 
 ALL_STREAMS = Permissions(manage_streams=True)
 
@@ -206,8 +206,15 @@ def test_segments_are_deleted_by_their_owner(workers: Workers, shard: int) -> No
     root.delete_stream(stream)
 
 
-def test_a_deleted_user_is_forgotten_where_its_connection_has_moved_to(workers: Workers) -> None:
-    root = workers.connect(0)
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Workers]:
+    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
+        yield running
+
+
+def test_a_deleted_user_is_forgotten_where_its_connection_has_moved_to(moving: Workers) -> None:
+    workers = moving
+    root, _ = workers.connect(0), workers.connect(1)  # as many on both: the next one stays where it comes in
     stream = root.create_stream("moves")
     root.create_topic(stream, "tp", 8)
     user_id = create(root, "mover", ALL_STREAMS)

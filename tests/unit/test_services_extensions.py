@@ -29,9 +29,7 @@ MINE = ("sends", "messages_in", "polls", "frames", "bytes_in", "bytes_out", "for
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    # connections stay where they are: each shard's own counters can be told
-    settings = {"tcp.socket_migration": "false"}
-    with Workers(tmp_path_factory.mktemp("data"), shards=2, settings=settings) as running:
+    with Workers(tmp_path_factory.mktemp("data"), shards=2) as running:
         running.create_user("plain")
         running.create_user("reader", Permissions(read_servers=True))
         running.create_user("manager", Permissions(manage_servers=True))

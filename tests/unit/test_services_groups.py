@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ from tests.unit.groups_harness import (
     topic_with_group,
     within,
 )
-from tests.unit.services_harness import Workers
+from tests.unit.services_harness import MOVES, Workers
 
 CLIENT_GONE_S = 0.5
 
@@ -108,8 +109,19 @@ def test_a_closed_connection_is_gone_within_half_a_second(workers: Workers, topi
     within(CLIENT_GONE_S, lambda: poll(stays, topic, 5).partition == 5)  # nobody's command waits until it knows
 
 
-def test_a_moved_connection_keeps_its_memberships_and_leaves_when_it_closes(workers: Workers, topic: str) -> None:
-    root = workers.connect()
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Workers]:
+    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
+        yield running
+
+
+def test_a_moved_connection_keeps_its_memberships_and_leaves_when_it_closes(moving: Workers) -> None:
+    with topic_with_group(moving, "moved") as topic:
+        check_moved_members(moving, topic)
+
+
+def check_moved_members(workers: Workers, topic: str) -> None:
+    root = workers.connect(1)  # there is one on shard 0: both have as many, so a new one stays where it comes in
     for shard in (0, 1):
         connection = member(workers, shard, topic)
         moved_before = workers.context(1 - shard).engine.counters()["moved_in"]

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from shardd.service import base, long_answers, system
 from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
-from tests.unit.services_harness import Workers
+from tests.unit.services_harness import MOVES, Workers
 
 NOT_LOGGED_IN = 2**32 - 1
 
@@ -204,8 +205,16 @@ def test_stats(workers: Workers) -> None:
     root.delete_stream("st")
 
 
-def test_a_moved_connection_keeps_its_session(workers: Workers) -> None:
-    root = workers.connect(0)
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Workers]:
+    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
+        running.create_user("plain")
+        yield running
+
+
+def test_a_moved_connection_keeps_its_session(moving: Workers) -> None:
+    workers = moving
+    root, _ = workers.connect(0), workers.connect(1)  # as many on both: the next one stays where it comes in
     root.create_stream("moving")
     root.create_topic("moving", "tp", 8)
     stream_id = root.streams()["moving"]

@@ -18,7 +18,6 @@ void listeners_open(engine *e) {
         *l = (listener){.engine = e, .kind = kind, .fd = -1};
         l->accept = operation_of(OPERATION_ACCEPT, l);
     }
-    e->listeners.dealt_to = e->options.shard;
 }
 
 void listeners_add(engine *e, listener_kind kind, int fd) {
@@ -72,27 +71,17 @@ static void failed(listener *l, int error) {
     if (l->kind == LISTENER_UNIX) io_forget(&e->core.io, l->fd); /* what waits there is no event until then */
 }
 
-/* The next shard in turn that lives. */
-static uint32_t next_shard(engine *e) {
-    uint32_t shards = e->options.shards, shard = e->listeners.dealt_to;
-    do shard = (shard + 1) % shards;
-    while (shard != e->options.shard && e->core.peer_is_down[shard]);
-    return e->listeners.dealt_to = shard;
-}
-
-static void deal(engine *e, int fd) {
-    uint32_t shard = next_shard(e);
-    if (shard != e->options.shard && handover_send_new(&e->peers, fd, shard)) close(fd);
-    else conn_accept(&e->net, stream_socket(fd), e->net.options.dialect, TRANSPORT_TCP);
+static void accepted(listener *l, int fd) {
+    engine *e = l->engine;
+    if (!handover_deal(&e->peers, l->kind, fd)) net_accept(&e->net, l->kind, fd);
 }
 
 static void accept_local(listener *l) {
-    engine *e = l->engine;
     l->armed = false;
     for (uint32_t count = 0; l->fd >= 0 && count < LOCAL_ACCEPTS_MAX; count++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd >= 0) {
-            deal(e, fd);
+            accepted(l, fd);
             continue;
         }
         if (errno == EAGAIN) return; /* another worker was faster */
@@ -106,11 +95,7 @@ void listener_on_accept(listener *l, int result, bool more) {
         accept_local(l);
         return;
     }
-    stream s;
     if (!more) l->armed = false;
-    net *n = &l->engine->net;
-    bool websocket = l->kind == LISTENER_WEBSOCKET;
     if (result < 0) failed(l, result);
-    else if (net_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, result, &s))
-        conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP);
+    else accepted(l, result);
 }

@@ -1,13 +1,11 @@
 /* Where clients connect. A TCP socket, also one for WebSocket, is this worker's own, and the kernel deals connections
- * to the workers. The Unix socket is one for all of them: whoever is awake accepts, and deals what it has accepted to
- * all in turns. */
+ * to the workers by a hash. The Unix socket is one for all of them: whoever is awake accepts. A worker that has more
+ * connections than another one gives it what it accepts (peer/handover.c). */
 #ifndef SHARDD_LISTENERS_H
 #define SHARDD_LISTENERS_H
-#include "io/io.h"
+#include "net/net.h"
 
 typedef struct engine engine;
-
-typedef enum listener_kind { LISTENER_TCP, LISTENER_UNIX, LISTENER_WEBSOCKET, LISTENER_KINDS } listener_kind;
 
 typedef struct listener {
     operation accept;
@@ -20,7 +18,6 @@ typedef struct listener {
 
 typedef struct listeners {
     listener of[LISTENER_KINDS];
-    uint32_t dealt_to; /* the shard that got the last connection of the Unix socket */
 } listeners;
 
 void listeners_open(engine *e);

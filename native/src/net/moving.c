@@ -72,12 +72,17 @@ void conn_moved(conn *c) {
 }
 
 /* Shorter than any header. */
-size_t moving_pack_new(uint8_t *out) {
+size_t moving_pack_new(listener_kind kind, uint8_t *out) {
     out[0] = 'n';
-    return 1;
+    out[1] = (uint8_t)kind;
+    return 2;
 }
 
-bool moving_is_new(const uint8_t *bytes, size_t length) { return length == 1 && bytes[0] == 'n'; }
+bool moving_is_new(const uint8_t *bytes, size_t length, listener_kind *kind) {
+    if (length != 2 || bytes[0] != 'n' || bytes[1] >= LISTENER_KINDS) return false;
+    *kind = (listener_kind)bytes[1];
+    return true;
+}
 
 conn *conn_arrived(net *n, int fd, const moving *m) {
     conn *c = conn_adopt(n, stream_socket(fd), m->dialect, m->authenticated);

@@ -46,12 +46,20 @@ void net_close(net *n) {
     shares_close(n);
 }
 
-bool net_stream(net *n, tls_port port, int fd, stream *out) {
+/* False: no memory, the socket is closed. */
+static bool open_stream(net *n, tls_port port, int fd, stream *out) {
     stream below = stream_socket(fd);
     if (n->tls.ports[port].mode != TLS_OFF && !stream_tls(&below, &n->tls, port, fd)) return false;
     if (port == TLS_OF_WEBSOCKET) return stream_websocket(out, &n->websockets, below);
     *out = below;
     return true;
+}
+
+void net_accept(net *n, listener_kind kind, int fd) {
+    bool websocket = kind == LISTENER_WEBSOCKET;
+    stream s = stream_socket(fd);
+    if (kind != LISTENER_UNIX && !open_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, fd, &s)) return;
+    conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP);
 }
 
 void net_free(net *n) {

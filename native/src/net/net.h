@@ -27,6 +27,8 @@ static inline uint32_t latency_bucket(int64_t us) {
     return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
 }
 
+typedef enum listener_kind { LISTENER_TCP, LISTENER_UNIX, LISTENER_WEBSOCKET, LISTENER_KINDS } listener_kind;
+
 /* What clients are told about how others have come (docs/protocol/system.md#clients). */
 enum { TRANSPORT_TCP = 1, TRANSPORT_WEBSOCKET = 4 };
 
@@ -110,8 +112,8 @@ static inline bool net_has_bulk_replies(const net *n) { return n->bulk_replies.f
 
 static inline bool net_has_checks(const net *n) { return n->check_next < n->conns.capacity; }
 
-/* The stream of a socket that was accepted. False: no memory, it is closed. */
-bool net_stream(net *n, tls_port port, int fd, stream *out);
+/* A socket that was accepted at a listener of that kind, here or in another worker. */
+void net_accept(net *n, listener_kind kind, int fd);
 int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);

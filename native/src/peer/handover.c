@@ -1,7 +1,7 @@
 /* Moving a connection to the shard that owns what it asks for: the socket travels as SCM_RIGHTS over an AF_UNIX
  * datagram socket whose both ends the supervisor keeps, so a datagram survives the death of its receiver. Only
- * connections between two requests move; what goes along is in net/moving.h. New ones that were accepted for another
- * shard take the same way. */
+ * connections between two requests move; what goes along is in net/moving.h. New ones take the same way when another
+ * shard has fewer connections. */
 #include "net/moving.h"
 #include "peer/peers.h"
 
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define MOVES_PER_TURN 64
+#define DEALT_MAX 8u /* new connections to a shard that has made no pass since: it may hang */
 
 static bool send_socket(peers *p, uint32_t shard, int fd, size_t length) {
     struct iovec part = {.iov_base = p->moves.space, .iov_len = length};
@@ -41,8 +42,37 @@ bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, si
     return true;
 }
 
-bool handover_send_new(peers *p, int fd, uint32_t shard) {
-    return send_socket(p, shard, fd, moving_pack_new(p->moves.space));
+/* What it says of itself, and with what it was given since: it counts those when it takes them. */
+static uint32_t connections_of(peers *p, uint32_t shard) {
+    const worker_page *page = links_page(&p->core->links, shard);
+    dealt *d = &p->moves.dealt[shard];
+    uint64_t beat = atomic_load(&page->beat);
+    uint32_t counted = atomic_load(&page->connections);
+    if (beat - d->beat > 1) *d = (dealt){.beat = beat, .counted = counted}; /* a whole pass: they are taken */
+    uint32_t expected = d->counted + d->given;
+    return counted > expected ? counted : expected;
+}
+
+bool handover_deal(peers *p, listener_kind kind, int fd) {
+    const core *k = p->core;
+    if (kind != LISTENER_UNIX && !p->net->options.socket_migration) return false;
+    uint32_t own = k->options.shard, shards = k->options.shards, to = own;
+    uint32_t ours = atomic_load(&links_page(&k->links, own)->connections);
+    /* among equals: ours, where the kernel has dealt already, else whose turn it is */
+    uint32_t fewest = kind == LISTENER_UNIX ? UINT32_MAX : ours;
+    for (uint32_t i = 1; i <= shards; i++) {
+        uint32_t shard = (p->moves.dealt_to + i) % shards;
+        if (k->peer_is_down[shard]) continue;
+        uint32_t count = shard == own ? ours : connections_of(p, shard);
+        if (count >= fewest || p->moves.dealt[shard].given >= DEALT_MAX) continue;
+        fewest = count;
+        to = shard;
+    }
+    p->moves.dealt_to = to;
+    if (to == own || !send_socket(p, to, fd, moving_pack_new(kind, p->moves.space))) return false;
+    p->moves.dealt[to].given++;
+    close(fd);
+    return true;
 }
 
 static int received_descriptor(struct msghdr *message) {
@@ -68,8 +98,8 @@ void handover_receive(peers *p) {
         int fd = received_descriptor(&message);
         if (fd < 0) continue;
         moving m;
-        if (moving_is_new(p->moves.space, (size_t)got))
-            conn_accept(p->net, stream_socket(fd), p->net->options.dialect, TRANSPORT_TCP);
+        listener_kind kind;
+        if (moving_is_new(p->moves.space, (size_t)got, &kind)) net_accept(p->net, kind, fd);
         else if ((message.msg_flags & MSG_TRUNC) == 0 && moving_unpack(p->moves.space, (size_t)got, &m))
             conn_arrived(p->net, fd, &m);
         else close(fd);

@@ -16,8 +16,11 @@ int peers_open(peers *p, core *k, net *n, int receive_fd, const int *send_fds) {
     p->remote = (remote){.forward = forward_request, .watch = watch_request, .tell = watch_tell};
     p->moves.receive_fd = receive_fd;
     p->moves.send_fds = calloc(shards, sizeof *p->moves.send_fds);
+    p->moves.dealt = calloc(shards, sizeof *p->moves.dealt);
     p->moves.space = malloc(MOVING_BYTES_MAX);
-    if (p->moves.send_fds == NULL || p->moves.space == NULL || !post_open(p) || !serve_open(p)) return -ENOMEM;
+    if (p->moves.send_fds == NULL || p->moves.dealt == NULL || p->moves.space == NULL || !post_open(p) ||
+        !serve_open(p))
+        return -ENOMEM;
     memcpy(p->moves.send_fds, send_fds, shards * sizeof *send_fds);
     k->remote = &p->remote;
     return 0;
@@ -28,6 +31,7 @@ void peers_close(peers *p) {
     forward_free(p);
     serve_free(p);
     free(p->moves.send_fds);
+    free(p->moves.dealt);
     free(p->moves.space);
 }
 

@@ -17,6 +17,11 @@ typedef struct peer_poll peer_poll;
 typedef struct outgoing outgoing;
 typedef struct send_line send_line;
 
+typedef struct dealt {       /* new connections that a shard was given */
+    uint64_t beat;           /* of its page, at the first of them */
+    uint32_t counted, given; /* what it had then, and those */
+} dealt;
+
 typedef struct peers {
     remote remote; /* first: the core's way to us */
     core *core;
@@ -39,7 +44,9 @@ typedef struct peers {
     uint32_t copies;  /* of large ones that are not whole yet */
     struct {          /* handover.c */
         int receive_fd;
-        int *send_fds; /* [shards] */
+        int *send_fds;     /* [shards] */
+        dealt *dealt;      /* [shards] */
+        uint32_t dealt_to; /* the last one that got a connection */
         uint8_t *space;
     } moves;
 } peers;
@@ -74,6 +81,7 @@ void watch_tell(remote *r, uint32_t shard, uint64_t ns);
 
 /* handover.c */
 bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, size_t length); /* false: stays here */
-bool handover_send_new(peers *p, int fd, uint32_t shard); /* accepted just now; false: stays here */
+/* One that was accepted just now goes to the shard with the fewest connections, which may be ours. False: it is. */
+bool handover_deal(peers *p, listener_kind kind, int fd);
 void handover_receive(peers *p);
 #endif

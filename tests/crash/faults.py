@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -89,12 +90,14 @@ def shard_of(server: Server, connection: wire.Wire) -> int | None:
 
 
 def connection_on(server: Server, shard: int, attempts_max: int = 64) -> wire.Wire:
-    """A logged-in connection that this shard serves; the kernel spreads connections, so some are tried."""
-    for _ in range(attempts_max):
-        connection = wire.connect(server.address)
-        if shard_of(server, connection) == shard:
-            return connection
-        connection.close()
+    """A logged-in connection that this shard serves. Those of other shards stay open meanwhile: a new one goes to the
+    shard with the fewest."""
+    with ExitStack() as others:
+        for _ in range(attempts_max):
+            connection = wire.connect(server.address)
+            if shard_of(server, connection) == shard:
+                return connection
+            others.callback(connection.close)
     raise TimeoutError(f"none of {attempts_max} connections came to shard {shard}")
 
 

@@ -167,7 +167,7 @@ class Fuzzer:
         if self._resting_since_s is None:
             self._resting_since_s = now_s
         elif now_s - self._resting_since_s > REST_MAX_S:
-            self._resting_since_s = float("inf")
+            self._resting_since_s = float("inf")  # once is enough
             assert self._control is not None
             try:
                 self._remove_streams(self._control)

@@ -10,10 +10,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
+
+import pytest
 
 from shardd.config.loader import load_settings
 from shardd.config.schema import Settings
@@ -105,9 +107,6 @@ class WorkerThread:
         finally:
             self._loop.close()
             self._worker.engine.close()
-
-
-MOVES: Final = {"tcp.socket_migration": "true"}  # and new ones go to the shard with the fewest
 
 
 class Workers:
@@ -223,3 +222,10 @@ class Workers:
         )
         assert result.status == 0
         return int(result.id)
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Workers]:
+    """Two whose connections move. A new one stays where it comes in when the other has as many."""
+    with Workers(tmp_path / "data", shards=2, settings={"tcp.socket_migration": "true"}) as running:
+        yield running

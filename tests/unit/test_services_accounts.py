@@ -26,8 +26,9 @@ from shardd.service.snapshot_members import mask_secrets
 from tests.support import wire
 from tests.support.archives import archive_members
 from tests.support.wire import Wire
-from tests.unit.services_harness import MOVES, Workers
+from tests.unit.services_harness import Workers, moving
 
+__all__ = ["moving"]  # a fixture
 ALL_STREAMS = Permissions(manage_streams=True)
 
 
@@ -206,20 +207,13 @@ def test_segments_are_deleted_by_their_owner(workers: Workers, shard: int) -> No
     root.delete_stream(stream)
 
 
-@pytest.fixture
-def moving(tmp_path: Path) -> Iterator[Workers]:
-    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
-        yield running
-
-
 def test_a_deleted_user_is_forgotten_where_its_connection_has_moved_to(moving: Workers) -> None:
-    workers = moving
-    root, _ = workers.connect(0), workers.connect(1)  # as many on both: the next one stays where it comes in
+    root, _ = moving.connect(0), moving.connect(1)  # as many on both: the next one stays where it comes in
     stream = root.create_stream("moves")
     root.create_topic(stream, "tp", 8)
     user_id = create(root, "mover", ALL_STREAMS)
-    mover = workers.connect(0, "mover", "secret")
-    sessions = workers.context(1).sessions
+    mover = moving.connect(0, "mover", "secret")
+    sessions = moving.context(1).sessions
     partition = next(each for each in range(8) if owner(namespace(stream, 0, each), 2) == 1)
     for _ in range(500):
         mover.send(stream, "tp", wire.to_partition(partition), [wire.message(b"one")])
@@ -235,7 +229,7 @@ def test_a_deleted_user_is_forgotten_where_its_connection_has_moved_to(moving: W
     # the same for a socket that is on its way while the user goes
     table = SessionTable()
     late = table.admit(1, moved.address, exported)
-    current = workers.context(1).metadata.state.users[user_id]
+    current = moving.context(1).metadata.state.users[user_id]
     assert late.user_incarnation != current.incarnation
     root.delete_stream(stream)
     delete(root, "other")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,8 +28,9 @@ from tests.unit.groups_harness import (
     topic_with_group,
     within,
 )
-from tests.unit.services_harness import MOVES, Workers
+from tests.unit.services_harness import Workers, moving
 
+__all__ = ["moving"]  # a fixture
 CLIENT_GONE_S = 0.5
 
 
@@ -107,12 +107,6 @@ def test_a_closed_connection_is_gone_within_half_a_second(workers: Workers, topi
     goes.close()
     within(CLIENT_GONE_S, lambda: details(root, topic) == {0: list(range(PARTITIONS))})
     within(CLIENT_GONE_S, lambda: poll(stays, topic, 5).partition == 5)  # nobody's command waits until it knows
-
-
-@pytest.fixture
-def moving(tmp_path: Path) -> Iterator[Workers]:
-    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
-        yield running
 
 
 def test_a_moved_connection_keeps_its_memberships_and_leaves_when_it_closes(moving: Workers) -> None:

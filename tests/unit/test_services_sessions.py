@@ -8,7 +8,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,8 +21,9 @@ from shardd.service import base, long_answers, system
 from shardd.service.sessions import SessionTable
 from tests.support import wire
 from tests.support.wire import Wire
-from tests.unit.services_harness import MOVES, Workers
+from tests.unit.services_harness import Workers, moving
 
+__all__ = ["moving"]  # a fixture
 NOT_LOGGED_IN = 2**32 - 1
 
 
@@ -205,30 +205,23 @@ def test_stats(workers: Workers) -> None:
     root.delete_stream("st")
 
 
-@pytest.fixture
-def moving(tmp_path: Path) -> Iterator[Workers]:
-    with Workers(tmp_path / "data", shards=2, settings=MOVES) as running:
-        running.create_user("plain")
-        yield running
-
-
 def test_a_moved_connection_keeps_its_session(moving: Workers) -> None:
-    workers = moving
-    root, _ = workers.connect(0), workers.connect(1)  # as many on both: the next one stays where it comes in
+    moving.create_user("plain")
+    root, _ = moving.connect(0), moving.connect(1)  # as many on both: the next one stays where it comes in
     root.create_stream("moving")
     root.create_topic("moving", "tp", 8)
     stream_id = root.streams()["moving"]
     there = next(p for p in range(8) if twin.owner(namespace(stream_id, 0, p), 2) == 1)
-    plain = workers.connect(0, "plain", "secret")
+    plain = moving.connect(0, "plain", "secret")
     before = plain.request(Code.GET_ME)
 
     async def moved_in() -> int:
-        return int(workers.context(1).engine.counters()["moved_in"])
+        return int(moving.context(1).engine.counters()["moved_in"])
 
-    moved_before = workers.call(moved_in(), 1)
+    moved_before = moving.call(moved_in(), 1)
     for number in range(64):  # consecutive requests to one other shard move the socket there
         root.send("moving", "tp", wire.to_partition(there), [wire.message(b"%d" % number)])
-    assert workers.call(moved_in(), 1) == moved_before + 1
+    assert moving.call(moved_in(), 1) == moved_before + 1
     assert root.request(Code.GET_ME) == client(root, 0)
     assert client(root, 0) in root.request(Code.GET_CLIENTS)
     assert plain.request(Code.GET_ME) == before

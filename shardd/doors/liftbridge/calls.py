@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -19,6 +19,7 @@ from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
 
 CALLS_MAX: Final = 2048  # under way, of whatever kind
 CALLS_OF_ADDRESS_MAX: Final = 512
@@ -101,6 +102,11 @@ class Call:
             return await self.ask(name, request)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, self.method, resource) from None
+
+    async def require(self, right: Right, resource: str, streams: Sequence[str] = ()) -> None:
+        """Before a refusal that tells something about a stream. RpcError PERMISSION_DENIED unless the caller has the
+        right to one of the streams; a name without a stream, and no name, stand for every stream."""
+        await self.command("liftbridge_require_right", RequireRight(right, tuple(streams)[:NAMES_MAX]), resource)
 
     async def ask(self, name: str, request: object = None) -> Any:
         """As `command`, with the errors of workers: ShardError, WorkerLostError; RpcError without a login. A login that

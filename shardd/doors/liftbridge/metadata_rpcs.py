@@ -18,7 +18,15 @@ from shardd.doors.liftbridge.status import denied, failed_precondition, invalid,
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.requests import NAMES_MAX, EventTimes, GetGroups, GroupInfo, ListStreams, StreamInfo
+from shardd.protocol.liftbridge.requests import (
+    NAMES_MAX,
+    EventTimes,
+    GetGroups,
+    GroupInfo,
+    ListStreams,
+    Right,
+    StreamInfo,
+)
 
 ANSWERS_MAX: Final = 4  # that are put together at a time
 NAMES_OF_REQUEST_MAX: Final = 10_000
@@ -57,8 +65,9 @@ class MetadataRpcs:
         return b"".join(parts)
 
     async def fetch_partition(self, call: Call, request: Any) -> bytes:
-        stream = await self._registry.find(request.stream)
+        stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
+            await call.require(Right.POLL, request.stream, (request.stream,))
             raise not_found("partition not found")
         seen = await self._visible(call, [request.stream])
         if request.stream not in seen:

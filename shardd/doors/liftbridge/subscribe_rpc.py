@@ -22,7 +22,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import positions
 from shardd.protocol.liftbridge.positions import Asked, PositionError, Span, StartPosition, StopPosition
-from shardd.protocol.liftbridge.requests import ResumeStream, StreamInfo
+from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 from shardd.protocol.primitives import PollingKind
 
 WINDOW_BYTES: Final = 256 << 10  # of a subscription, while its client does not take it
@@ -55,10 +55,10 @@ class SubscribeRpc:
         stream = await self._stream(call, request)
         partition, slot = request.partition, None
         key = (stream.incarnation, partition, group)
-        if group:
-            self._require_no_newer(key, request)
         try:
             bounds = await self._bounds(call, stream, partition)
+            if group:
+                self._require_no_newer(key, request)
             span = await self._span(call, request, stream, bounds)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
@@ -85,8 +85,9 @@ class SubscribeRpc:
             raise failed_precondition("Consumer is not currently assigned this partition")
 
     async def _stream(self, call: Call, request: Any) -> StreamInfo:
-        stream = await self._registry.find(request.stream)
+        stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
+            await call.require(Right.POLL, request.stream, (request.stream,))
             raise not_found("No such partition")
         if request.resume and request.partition in stream.paused:
             try:

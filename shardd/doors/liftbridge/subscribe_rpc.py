@@ -183,7 +183,7 @@ class _Reading:
         self._tries = 0
         if delivered.larger_bytes:
             self.close()
-            await self._large.take(self.follower.call.host, delivered.larger_bytes)
+            await self._large.take(str(self.follower.call.owner), delivered.larger_bytes)
             self._reserved_bytes = delivered.larger_bytes
             self._count = 1
             self.again = True
@@ -201,7 +201,7 @@ class _Reading:
     def close(self) -> None:
         """Gives back what it has kept of the room for large messages."""
         if self._reserved_bytes:
-            self._large.give(self.follower.call.host, self._reserved_bytes)
+            self._large.give(str(self.follower.call.owner), self._reserved_bytes)
             self._reserved_bytes = 0
 
     async def _poll(self) -> tuple[Delivered, int]:

@@ -96,6 +96,7 @@ def liftbridge_questions(size: Size) -> Iterator[Question]:
     member = {"group": "wide", "consumer": "new"}
     steps: list[tuple[str, str, dict[str, Any]]] = [
         ("liftbridge_list_streams", streams, {}),
+        ("liftbridge_require_right", "1,000 names", {"right": "poll", "names": [*names, "none"]}),
         ("task:all_streams", streams, {}),
         ("task:all_groups", f"{size.liftbridge_groups} groups", {}),
         ("task:prepare", streams, {}),

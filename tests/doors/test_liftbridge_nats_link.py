@@ -51,10 +51,10 @@ def make_stream(door: NatsDoor, name: str, subject: str = "", **more: int | str)
 async def test_what_is_published_there_is_stored_and_acked(door: NatsDoor, server: NatsServerProgram) -> None:
     stream = make_stream(door, "orders", "orders.in", partitions=12)
     async with nats_client(server.url) as client:
-        acks = await client.subscribe("acks.>")
+        acks = await client.subscribe("_INBOX.acks.>")
         await client.publish("orders.in", b"plain", reply="back", headers={"dropped": "yes"})
-        await client.publish("orders.in.1", envelope(b"one", "acks.1", correlationId="c-1", key=b"k"))
-        await client.publish("orders.in.11", envelope(b"eleven", "acks.1", correlationId="c-11"))
+        await client.publish("orders.in.1", envelope(b"one", "_INBOX.acks.1", correlationId="c-1", key=b"k"))
+        await client.publish("orders.in.11", envelope(b"eleven", "_INBOX.acks.1", correlationId="c-11"))
         await client.publish("orders.in.12", b"nobody's")
         await client.publish("orders.in.x", b"nobody's")
         heard = {ack.correlationId: ack for ack in [await next_ack(acks) for _ in range(2)]}
@@ -62,7 +62,7 @@ async def test_what_is_published_there_is_stored_and_acked(door: NatsDoor, serve
             ("c-1", "orders.in.1", 0),
             ("c-11", "orders.in.11", 0),
         }
-        await client.publish("orders.in", envelope(b"x" * 1_100_000, "acks.large"))
+        await client.publish("orders.in", envelope(b"x" * 1_100_000, "_INBOX.acks.large"))
         assert (await next_ack(acks)).ackError == TOO_LARGE
     (plain,) = door.stored(stream)
     assert plain["payload"] == b"plain" and headers_of(plain["user_headers"]) == {"lb.reply": "back"}
@@ -77,9 +77,9 @@ async def test_subjects_that_overlap_are_stored_once_by_each_stream(door: NatsDo
         for name, subject, count in (("o1", "over.*", 1), ("o2", "over.>", 1), ("o3", "over.a", 2), ("o4", "over", 9))
     ]
     async with nats_client(server.url) as client:
-        acks = await client.subscribe("acks")
+        acks = await client.subscribe("_INBOX.acks")
         for subject in ("over.a", "over.a.1", "over.8", "over"):
-            await client.publish(subject, envelope(subject.encode(), "acks"))
+            await client.publish(subject, envelope(subject.encode(), "_INBOX.acks"))
         heard = sorted([(await next_ack(acks)).stream for _ in range(9)])
     assert heard == ["o1", "o1", "o2", "o2", "o2", "o3", "o3", "o4", "o4"]
     assert [door.payloads(each) for each in streams] == [
@@ -101,9 +101,9 @@ async def test_a_queue_group_is_one_whatever_the_subjects_of_its_streams_are(
         for name, subject, count in (("g1", "grp.*", 1), ("g2", "grp.1", 1), ("g3", "grp", 2))
     ]
     async with nats_client(server.url) as client:
-        acks = await client.subscribe("acks.grp")
+        acks = await client.subscribe("_INBOX.acks.grp")
         for n in range(90):
-            await client.publish("grp.1", envelope(b"%d" % n, "acks.grp"))
+            await client.publish("grp.1", envelope(b"%d" % n, "_INBOX.acks.grp"))
         heard = [(await next_ack(acks)).stream for _ in range(90)]
     stored = [door.payloads(streams[0]), door.payloads(streams[1]), door.payloads(streams[2], 1)]
     assert sorted([each for part in stored for each in part], key=int) == [b"%d" % n for n in range(90)]
@@ -132,13 +132,13 @@ async def test_streams_that_are_deleted_or_paused_listen_no_more(door: NatsDoor,
 
 @on_loop
 async def test_acks_do_not_come_back_as_messages(door: NatsDoor, server: NatsServerProgram) -> None:
-    stream = make_stream(door, "loop")
+    stream = make_stream(door, "_INBOX.loop")
     async with nats_client(server.url) as client:
-        acks = await client.subscribe("loop")
-        await client.publish("loop", envelope(b"x", "loop"))
+        acks = await client.subscribe("_INBOX.loop")
+        await client.publish("_INBOX.loop", envelope(b"x", "_INBOX.loop"))
         await acks.next_msg(timeout=30)  # the message itself
         await next_ack(acks)
-        await client.publish("loop", b"last")
+        await client.publish("_INBOX.loop", b"last")
         await until(lambda: len(door.stored(stream)) >= 2)
     assert door.payloads(stream) == [b"x", b"last"]
 
@@ -153,9 +153,9 @@ def test_nodes_of_a_queue_group_store_each_message_once(
         @on_loop
         async def publish() -> None:
             async with nats_client(server.url) as client:
-                acks = await client.subscribe("acks")
+                acks = await client.subscribe("_INBOX.acks")
                 for n in range(200):
-                    await client.publish("work", envelope(b"%d" % n, "acks"))
+                    await client.publish("work", envelope(b"%d" % n, "_INBOX.acks"))
                 for _ in range(200):
                     await next_ack(acks)
 

@@ -67,13 +67,6 @@ def strangers(
             await_ping(connection)
 
 
-def test_name_that_is_repeated_in_a_question_is_answered_once(server: LiftbridgeServer) -> None:
-    with server.client(ROOT) as client:
-        said = client.call("FetchMetadata", streams=["s", "no", "s", "no"] * 100, groups=["g"] * 100)
-        assert [each.name for each in said.streamMetadata] == ["s", "no"]
-        assert [each.groupId for each in said.groupMetadata] == ["g"]
-
-
 def test_health_watchers_without_a_login_leave_subscriptions_alone(server: LiftbridgeServer) -> None:
     with ExitStack() as held, server.client(ROOT) as client:
         strangers(held, server, SUBSCRIPTIONS_OF_ADDRESS_MAX, f"{HEALTH}/Watch", b"")

@@ -59,10 +59,9 @@ class MetadataRpcs:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
         async with self._answers:
             parts = [_field(_BROKERS, self._described_broker())]
-            async for stream in self._streams(call, [*dict.fromkeys(request.streams)]):
+            async for stream in self._streams(call, request.streams):
                 parts.append(_field(_STREAMS, stream))
-            groups = await self._groups(call, [*dict.fromkeys(request.groups)])
-            parts += [_field(_GROUPS, group) for group in groups]
+            parts += [_field(_GROUPS, group) for group in await self._groups(call, request.groups)]
         return b"".join(parts)
 
     async def fetch_partition(self, call: Call, request: Any) -> bytes:
@@ -110,7 +109,7 @@ class MetadataRpcs:
         return found
 
     async def _streams(self, call: Call, names: Sequence[str]) -> Any:
-        """Encoded, one for each name; without names all of them."""
+        """Encoded, one for each name that was given; without names all of them."""
         seen = await self._visible(call, names)
         for some in _portions(names or seen, seen):
             there = {name: stream for name in some if (stream := seen.get(name)) is not None}
@@ -167,7 +166,7 @@ class MetadataRpcs:
         _set_times(described.readonlyTimestamps, stream.readonly_times.get(partition, EventTimes()))
 
     async def _groups(self, call: Call, names: Sequence[str]) -> list[bytes]:
-        """One for each name."""
+        """One for each name that was given."""
         found: dict[str, GroupInfo] = {}
         wanted = [*dict.fromkeys(names)]
         for at in range(0, len(wanted), NAMES_MAX):

@@ -204,14 +204,14 @@ class Numbers:
         while len(self.acked) < enough:
             with contextlib.suppress(nats.errors.Error, OSError):
                 async with nats_client(self._url) as client:
-                    acks = await client.subscribe("acks")
+                    acks = await client.subscribe("_INBOX.acks")
                     while len(self.acked) < enough:
                         await self._publish_some(client)
                         await self._take_acks(acks)
 
     async def _publish_some(self, client: Client) -> None:
         for _ in range(self.AT_ONCE):
-            said = envelope(b"%d" % self._sent, "acks", correlationId=str(self._sent))
+            said = envelope(b"%d" % self._sent, "_INBOX.acks", correlationId=str(self._sent))
             await client.publish(self._subjects[self._sent % len(self._subjects)], said)
             self._sent += 1
 

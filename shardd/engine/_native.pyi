@@ -24,6 +24,8 @@ ACTIVITY_WAITING: Final[int]  # for something to do
 RECORD_HEADER_SIZE: Final[int]
 INDEX_ENTRY_SIZE: Final[int]
 PAYLOAD_SIZE_MAX: Final[int]
+PRODUCERS_FILE_BYTES_MAX: Final[int]
+PRODUCERS_FILE_READ_MAX: Final[int]
 USER_HEADERS_SIZE_MAX: Final[int]
 RECORD_OK: Final[int]
 RECORD_TRUNCATED: Final[int]

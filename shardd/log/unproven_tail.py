@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,6 +21,8 @@ from shardd.log.segments import Segment, position_of
 from shardd.log.tail import cut_torn
 from shardd.log.unfinished_batch import is_any_withheld, is_of_boot, unfinished_batch
 from shardd.runtime.regular_files import read_regular
+
+BYTES_MAX: Final = _native.PRODUCERS_FILE_READ_MAX  # the engine reads no larger file either
 
 
 def end_by_producers(
@@ -33,8 +36,11 @@ def end_by_producers(
     """The active segment, whose index fits it, up to there; what is `again` found in it then. What its checkpoint
     covers is never cut, and no other segment. OSError."""
     try:
-        content = read_regular(directory / layout.PRODUCERS)
-    except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
+        content = read_regular(directory / layout.PRODUCERS, BYTES_MAX)
+    except FileNotFoundError:
+        return segment
+    except ValueError as error:
+        recovered.notes.append(f"{error}; the partition forgets its producers, which begin a new epoch")
         return segment
     end = segment.next_offset
     first = unfinished_batch(content, incarnation, boot, end)
@@ -54,8 +60,8 @@ def forget_withheld(directory: Path, incarnation: int, boot: bytes, withheld: Se
     """After a power loss a batch may be withheld whose place is there: then the file of producers goes. OSError."""
     path = directory / layout.PRODUCERS
     try:
-        content = read_regular(path)
-    except (FileNotFoundError, ValueError):
+        content = read_regular(path, BYTES_MAX)
+    except (FileNotFoundError, ValueError):  # the engine believes nothing of a file that is too large
         return
     if not is_of_boot(content, incarnation, boot) and is_any_withheld(content, incarnation, withheld):
         path.unlink()

@@ -37,8 +37,13 @@
 #define PRODUCERS_HEAD_BYTES 128u
 #define PRODUCERS_UNCOUNTED (UINT64_C(1) << 32)
 #define PRODUCERS_OF_PARTITION_MAX 4096u
+/* The writer makes no larger file. Earlier versions never used the place of a forgotten producer again, so every reader
+ * takes a file up to the second bound; one that is larger still is forgotten as a damaged one is. */
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
-#define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
+#define PRODUCERS_FILE_READ_MAX (64u << 20)
+/* About 1 KiB each. A worker accepts no further producer above this bound; producers that a file names are always
+ * taken, because a start with fewer shards brings the files of several workers to one. */
+#define PRODUCERS_OF_WORKER_MAX 65536u
 
 #define PRODUCERS_BOOT_BYTES 16u
 
@@ -98,7 +103,8 @@ typedef struct producer_entry {
 typedef struct producers {
     producer_entry **table; /* open addressing by id; NULL until the first one */
     uint32_t capacity, count;
-    uint32_t places; /* of the file */
+    uint32_t places;                                /* of the file, those of forgotten producers too */
+    uint64_t used[PRODUCERS_OF_PARTITION_MAX / 64]; /* a bit for each place that an entry has */
     uint64_t incarnation, barrier;
     uint64_t proven;   /* log and slots are on the device up to here; UINT64_MAX: not known */
     uint64_t covered;  /* the last `end` of the file; UINT64_MAX: none */

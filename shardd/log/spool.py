@@ -32,6 +32,7 @@ from shardd.log.sealing import seal_segment
 from shardd.log.segment_reader import log_path, opened
 from shardd.log.segments import scan_segment
 from shardd.log.trash import move_to_trash
+from shardd.runtime.regular_files import read_regular
 from shardd.runtime.throttle import Throttle
 
 MANIFEST: Final = "manifest.json"
@@ -248,7 +249,7 @@ def _gathered(data: Path, segment: Segment) -> Path:
                 source.rename(building / f"{stem}.{suffix}")
     prefix.with_name(f"{prefix.name}-{stem}.blocks.tmp").unlink(missing_ok=True)
     if (home / layout.IMPORTED).exists():
-        layout.write_whole(building / layout.IMPORTED, (home / layout.IMPORTED).read_bytes())
+        layout.write_whole(building / layout.IMPORTED, read_regular(home / layout.IMPORTED))
     return building
 
 
@@ -286,8 +287,8 @@ def _names(directory: Path) -> list[str]:
 def read_entry(entry: Path) -> SpoolManifest:
     """OSError, UnfitError."""
     try:
-        found = msgspec.json.decode((entry / MANIFEST).read_bytes(), type=SpoolManifest)
-    except msgspec.DecodeError as error:
+        found = msgspec.json.decode(read_regular(entry / MANIFEST), type=SpoolManifest)
+    except ValueError as error:  # damaged, or too large
         raise UnfitError(f"{entry / MANIFEST}: {error}") from error
     if found.version != VERSION or Path(found.file).name != found.file:
         raise UnfitError(f"{entry / MANIFEST} has version {found.version}, or a file elsewhere")
@@ -316,10 +317,10 @@ def acknowledge(entry: Path, acknowledgement: Acknowledgement) -> None:
 def read_acknowledgement(entry: Path, manifest: SpoolManifest) -> Acknowledgement | None:
     """None: there is none yet. OSError, UnfitError."""
     try:
-        found = msgspec.json.decode((entry / ACK).read_bytes(), type=Acknowledgement)
+        found = msgspec.json.decode(read_regular(entry / ACK), type=Acknowledgement)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         raise UnfitError(f"{entry / ACK}: {error}") from error
     if (found.digest, found.records) != (manifest.digest, manifest.records):
         raise UnfitError(f"{entry / ACK} is that of another segment")

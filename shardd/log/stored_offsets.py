@@ -65,7 +65,7 @@ def read_settled_table(directory: Path, incarnation: int | None) -> Table | None
 
 def write_table(directory: Path, incarnation: int, offsets: Iterable[StoredOffset]) -> None:
     """Durably, whole or not at all. OSError."""
-    layout.write_durably(directory / layout.CONSUMER_OFFSETS, encode_table(incarnation, offsets))
+    layout.write_durably(directory / layout.CONSUMER_OFFSETS, encode_table(incarnation, offsets), BYTES_MAX)
 
 
 def table_notes(directory: Path, table: Table) -> list[str]:

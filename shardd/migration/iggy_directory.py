@@ -33,7 +33,7 @@ from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, iggy_log
 from shardd.migration.iggy_log import parse_log
 from shardd.migration.iggy_model import build_model
 from shardd.migration.iggy_records import make_records
-from shardd.runtime.disk import OsDisk, write_all
+from shardd.runtime.disk import OsDisk, check_size, write_all
 
 GROUPS_NEW: Final = "groups.import"
 GROUPS_KEPT: Final = "groups.imported"
@@ -175,6 +175,7 @@ def _read_offsets(offsets: Path, groups: dict[int, int]) -> dict[int, bytes] | N
 
 def _write(disk: ImportDisk, path: Path, content: bytes) -> None:
     """The file whole or not at all. The caller syncs the directory."""
+    check_size(len(content))
     temporary = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
     descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

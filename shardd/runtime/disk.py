@@ -90,11 +90,16 @@ def read_all(disk: Disk, descriptor: int, length: int, position: int = 0) -> byt
     return b"".join(parts)
 
 
+def check_size(size_bytes: int) -> None:
+    """That of a file which is read or about to be written: one bound for both. OSError."""
+    if size_bytes > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"{size_bytes} bytes are more than such a file can have ({FILE_BYTES_MAX})")
+
+
 def read_file(disk: Disk, descriptor: int) -> bytes:
     """All of it. OSError, also when it is larger than such a file can be."""
     size = disk.size(descriptor)
-    if size > FILE_BYTES_MAX:
-        raise OSError(errno.EFBIG, f"it has {size} bytes, more than such a file can have")
+    check_size(size)
     return read_all(disk, descriptor, size)
 
 

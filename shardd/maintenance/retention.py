@@ -160,7 +160,7 @@ class Retention:
         ids = partition_ids(number)
         if not self._limits.archives(topic):
             return ""
-        layout.incoming_directory(self._data).mkdir(parents=True, exist_ok=True)
+        layout.make_incoming(self._data)
         return spool.incoming_prefix(self._data, ids, topic.partitions[ids[2]].incarnation)
 
     def _own(self, stream: Stream, topic: Topic) -> Iterator[int | None]:

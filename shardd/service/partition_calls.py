@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from shardd.engine import Engine, owner
-from shardd.log.layout import incoming_directory, trash_directory
+from shardd.log.layout import make_incoming, trash_directory
 from shardd.log.spool import incoming_prefix
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
@@ -236,7 +236,7 @@ class PartitionCalls:
         stream, topic, _ = ids = partition_ids(namespace)
         partition = partition_at(self._metadata.state, namespace)
         if partition is not None and self._archives(stream, topic):
-            incoming_directory(self._data_directory).mkdir(parents=True, exist_ok=True)
+            make_incoming(self._data_directory)
             return incoming_prefix(self._data_directory, ids, partition.incarnation)
         self._trash_directory.mkdir(exist_ok=True)
         return str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")

@@ -288,9 +288,13 @@ def read_manifest(directory: Path, start_offset: int) -> Manifest | None:
     ValueError, with the path in the text), OSError."""
     path = layout.segment_manifest(directory, start_offset)
     try:
-        manifest = decode_manifest(read_regular(path))
+        content = read_regular(path)
     except FileNotFoundError:
         return None
+    except ValueError as error:  # too large: the log has to be scanned, as for any other damage
+        raise DamagedManifestError(str(error)) from None
+    try:
+        manifest = decode_manifest(content)
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
     if manifest.start_offset != start_offset:

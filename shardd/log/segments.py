@@ -18,6 +18,7 @@ from shardd.log.manifest import Checkpoint, Manifest
 from shardd.log.record_format import INDEX_ENTRY_BYTES, RECORD_BYTES_MAX
 from shardd.log.segment_reader import log_path, opened_index, opened_log
 from shardd.protocol.record_layout import INDEX_ENTRY
+from shardd.runtime.disk_errors import losses_passed_over
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -63,8 +64,8 @@ def check_sealed(
     directory: Path, start_offset: int, expected_count: int, minimum_timestamp: int, imported_end: int = 0
 ) -> Segment | None:
     """Judges a sealed segment without reading all of it: as many index entries as the next segment's name demands,
-    dense at both ends, the log as long as the last entry says, the last record valid. None when it has to be scanned.
-    OSError when a file cannot be read."""
+    dense at both ends, the log as long as the last entry says, the last record valid, or on a sector that cannot be
+    read: whoever reads it verifies it. None when it has to be scanned. OSError when the index cannot be read."""
     if expected_count <= 0 or not layout.segment_index(directory, start_offset).is_file():
         return None
     with (
@@ -84,12 +85,17 @@ def check_sealed(
         whole_import = start_offset + expected_count <= imported_end
         if not whole_import and not minimum_timestamp <= first_timestamp <= last_timestamp:
             return None
-        last_record = os.pread(log, last_end - last_start, last_start)
+        whole = Segment(start_offset, size, expected_count, first_timestamp, last_timestamp, size)
+        last_record = None
+        with losses_passed_over():
+            last_record = os.pread(log, last_end - last_start, last_start)
+    if last_record is None:
+        return whole
     last_offset = start_offset + expected_count - 1
     scan = _native.scan_buffer(last_record, last_offset, last_timestamp, start_offset, last_start)
     if (scan.valid_bytes, scan.records, scan.last_timestamp) != (last_end - last_start, 1, last_timestamp):
         return None
-    return Segment(start_offset, size, expected_count, first_timestamp, last_timestamp, size)
+    return whole
 
 
 def _read_entry(index: int, number: int) -> tuple[int, int, int]:

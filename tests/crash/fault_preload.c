@@ -91,6 +91,27 @@ int open(const char *path, int flags, ...) {
 }
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
+/* A name in a directory that is open (a recovery's): the whole path tells which partition it is of. */
+int openat(int directory, const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    if (c != NULL && c->op == OP_OPEN && directory != AT_FDCWD && path[0] != '/') {
+        char link[32], whole[4096 + 256];
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", directory);
+        ssize_t length = readlink(link, whole, 4095);
+        if (length > 0) {
+            snprintf(whole + length, sizeof(whole) - (size_t)length, "/%.200s", path);
+            if (fails(whole)) return -1;
+        }
+    } else if (path_fails(OP_OPEN, path)) {
+        return -1;
+    }
+    return (int)syscall(SYS_openat, directory, path, flags | O_LARGEFILE, mode);
+}
+int openat64(int directory, const char *path, int flags, ...) __attribute__((alias("openat")));
+
 static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all) {
     if (c->shorten == LIE) return (ssize_t)all;
     ssize_t written = (ssize_t)syscall(SYS_pwrite64, fd, data, length > 1 ? length / 2 : length, position);
@@ -130,6 +151,14 @@ ssize_t pread(int fd, void *data, size_t length, off_t position) {
     return (ssize_t)syscall(SYS_pread64, fd, data, length, position);
 }
 ssize_t pread64(int fd, void *data, size_t length, off_t position) __attribute__((alias("pread")));
+
+ssize_t read(int fd, void *data, size_t length) {
+    if (file_fails(OP_READ, fd)) {
+        if (!c->shorten) return -1;
+        length = length > 1 ? length / 2 : length;
+    }
+    return (ssize_t)syscall(SYS_read, fd, data, length);
+}
 
 ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
     if (c != NULL && c->op == OP_READ && (flags & RWF_NOWAIT) != 0) {

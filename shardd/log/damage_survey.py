@@ -61,7 +61,7 @@ def survey_segment(
         if write_index or path.is_file():
             flags = os.O_RDWR | os.O_CREAT if write_index else os.O_RDONLY
             descriptor = stack.enter_context(opened_index(directory, start_offset, flags))
-        index = Index(descriptor, write_index)
+        index = Index(descriptor, write_index, needed=live_bytes is not None)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
         pace = throttle or Throttle()

@@ -23,12 +23,13 @@ Nearly every partition is opened by `_native.recover_partition` (native/src/log/
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.changed_layouts import sweep_left_over
-from shardd.log.imported import OPEN_END, read_imported, write_imported
+from shardd.log.imported import OPEN_END, end_of_import, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
     marker_was_never_synced,
@@ -42,7 +43,7 @@ from shardd.log.recovered import Recovered
 from shardd.log.removed_segments import sweep_removed
 from shardd.log.segment_reader import log_path
 from shardd.log.segment_recovery import recover_segments, whole_manifests
-from shardd.log.stored_offsets import bring_up_to_date, table_notes
+from shardd.log.stored_offsets import UnusableTableError, bring_up_to_date, table_notes
 from shardd.log.trash import move_to_trash
 from shardd.log.unproven_tail import forget_withheld
 from shardd.protocol.errors import Status
@@ -83,19 +84,38 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
     sweep_left_over(directory, starts, recovered.notes)
-    imported_end = read_imported(directory)
+    imported_end = end_of_import(directory, recovered.notes)
     recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
     if fresh := [each for each in recovered.damaged if not each.isolated]:  # the others were seen before
         forget_withheld(directory, incarnation, boot, fresh)
     if imported_end == OPEN_END and not recovered.state:
-        last = recovered.segments[-1] if recovered.segments else None
-        write_imported(directory, 0 if last is None else last.start_offset + last.records)
-    table, notes = bring_up_to_date(directory, incarnation)
+        _close_import(directory, recovered)
+    _read_offsets(directory, incarnation, recovered)
+    return recovered
+
+
+def _close_import(directory: Path, recovered: Recovered) -> None:
+    """Where it can be read and the disk has room: else a later start does it."""
+    last = recovered.segments[-1] if recovered.segments else None
+    with suppress(ValueError, OSError):
+        if read_imported(directory) == OPEN_END:
+            write_imported(directory, 0 if last is None else last.start_offset + last.records)
+
+
+def _read_offsets(directory: Path, incarnation: int, recovered: Recovered) -> None:
+    """What cannot be read of them the engine meets again, and refuses whoever asks for it. OSError, ValueError: of the
+    files of format version 1, without which nothing may be said of them, or of what is no regular file."""
+    try:
+        table, notes = bring_up_to_date(directory, incarnation)
+    except (OSError, UnusableTableError) as error:
+        if (directory / layout.OFFSETS).is_dir():
+            raise
+        recovered.notes.append(f"{error}: stored offsets cannot be read, the log is not concerned")
+        return
     recovered.notes += notes
     if table is not None:
         recovered.notes += table_notes(directory, table)
         recovered.groups = [each.id for each in table.offsets if each.kind == OFFSET_GROUP]
-    return recovered
 
 
 def _open_usual(directory: Path, incarnation: int, boot: bytes, notes: list[str]) -> Recovered | None:

@@ -20,6 +20,7 @@ from shardd.log.segment_reader import layout_of
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.unproven_tail import end_by_producers
+from shardd.protocol.errors import Status
 from shardd.runtime.disk_errors import Trouble, trouble_of
 
 
@@ -72,6 +73,7 @@ def recover_segments(
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
+        recovered.waiting = segment.waiting if active else b""
         if active and go_on_at is not None and not recovered.state:
             point = _last_checkpoint(manifest)
             least = point.last_timestamp if point is not None else 0
@@ -225,11 +227,19 @@ def _go_on_behind(
     if segment.next_offset < end:
         recovered.damaged.append(WithheldRange((segment.next_offset, end, False)))
     last_timestamp = max(recovered.segments[-1].last_timestamp, minimum_timestamp)
-    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0].start_offset))
-    for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
-        path.touch()
-    layout.sync_directory(directory)
+    try:
+        write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0].start_offset))
+        for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
+            path.touch()
+        layout.sync_directory(directory)
+    except OSError as error:
+        if trouble_of(error) is not Trouble.ROOM:
+            raise
+        recovered.state = Status.CANNOT_WRITE_TO_FILE
+        recovered.notes.append(f"{directory}: no room for a segment behind offset {end}: read only until there is")
+        return
     recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0, 0)))
+    recovered.waiting = b""  # of the segment before it: whoever reads by it finds that it does not fit
 
 
 def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,8 @@ from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.worker.id_windows import known_ids, window_of
 
 READ_ONLY: Final = int(Status.CANNOT_WRITE_TO_FILE)  # a partition whose directory cannot be used refuses sends
+
+_log = logging.getLogger(__name__)
 
 Outcome = Recovered | OSError | ValueError | MemoryError
 
@@ -52,12 +56,31 @@ def _recover_one(directory: Path, incarnation: int, window: IdWindow) -> Outcome
     return found
 
 
-def retried(data: Path, opening: Callable[[], None]) -> None:
+def retried(data: Path, opening: Callable[[], tuple[int, int]]) -> tuple[int, int]:
     """The engine's own part of an opening: a full disk gets the room of the reserve once, here too. OSError,
     ValueError, MemoryError."""
     try:
-        opening()
+        return opening()
     except OSError as error:
         if trouble_of(error) is not Trouble.ROOM or not Reserve(data).release():
             raise
-        opening()
+    return opening()
+
+
+def tell_unread(directory: Path, offsets: int, producers: int) -> None:
+    """Into the log: which file beside a log cannot be read (errno, 0: it can), and what that costs."""
+    if offsets:
+        _log.error(
+            "%s cannot be read (%s): whoever asks for a stored offset gets 10002 until it can be; messages are served. "
+            "The device gives it no more? Stop the server and see `shardd doctor log`",
+            directory / layout.CONSUMER_OFFSETS,
+            os.strerror(offsets),
+        )
+    if producers:
+        _log.error(
+            "%s cannot be read (%s): batches of idempotent producers are refused; the first other send gives it the "
+            "name %s, and its producers have to begin again. Messages are served",
+            directory / layout.PRODUCERS,
+            os.strerror(producers),
+            layout.PRODUCERS_UNREADABLE,
+        )

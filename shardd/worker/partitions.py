@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ from shardd.runtime import tracing
 from shardd.runtime.disk_errors import Trouble
 from shardd.runtime.threads import Threads
 from shardd.worker.id_windows import window_of
-from shardd.worker.opening import READ_ONLY, Outcome, recover_all, retried, trouble_in
+from shardd.worker.opening import READ_ONLY, Outcome, recover_all, retried, tell_unread, trouble_in
 from shardd.worker.partition_changes import (
     Change,
     Directories,
@@ -91,7 +91,7 @@ class OwnedPartitions:
         self._open: dict[PartitionIds, int] = {}  # and their incarnations
         self._damaged: set[PartitionIds] = set()
         self._refused: set[PartitionIds] = set()  # directories that are not ours to move
-        self._waiting: set[PartitionIds] = set()  # for what keeps them from being opened to pass by itself
+        self._waiting: dict[PartitionIds, Trouble] = {}  # what keeps them from being opened, and passes by itself
         self._recovered = {
             "partitions": 0,
             "segments": 0,
@@ -163,10 +163,12 @@ class OwnedPartitions:
         self._recovered["phase_cpu_microseconds"] += (time.process_time_ns() - cpu_began_ns) // 1000
         return state
 
-    async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
+    async def try_again(
+        self, current: Callable[[], State], threads: Threads, kinds: Container[Trouble] = frozenset(Trouble)
+    ) -> None:
         """Opens again what a full disk, or a lack of descriptors or memory, left read only. `current` gives the state
         of the moment."""
-        for ids in sorted(self._waiting):
+        for ids in sorted(ids for ids, trouble in self._waiting.items() if trouble in kinds):
             async with self._changing:
                 identity = identity_in(current(), ids)
                 if identity is None or ids not in self._waiting:
@@ -174,7 +176,7 @@ class OwnedPartitions:
                 [outcome] = await threads.run(self._recover_all, [(ids, identity)], current())
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
-                self._waiting.discard(ids)
+                del self._waiting[ids]
                 self._engine.partition_close(namespace(*ids))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
@@ -307,7 +309,7 @@ class OwnedPartitions:
             self._engine.partition_close(namespace(*ids))
             self._engine.partition_open(*arguments, READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         if trouble is not None and trouble.heals:
-            self._waiting.add(ids)
+            self._waiting[ids] = trouble
         if ids[2] in readonly_partitions(topic):
             self._engine.partition_set_readonly(namespace(*ids), True)
         if ids[2] in paused_partitions(topic):
@@ -321,9 +323,10 @@ class OwnedPartitions:
         self._count(found)
         for note in found.notes:
             _log.warning("%s", note)
-        with_files = (found.state, found.segments, self._level(topic), found.damaged, found.durable_end)
-        limits = self._limits.of(topic)
-        retried(self._data, lambda: self._engine.partition_open(*arguments, *with_files, found.log_start, limits))
+        files = (found.state, found.segments, self._level(topic), found.damaged, found.durable_end)
+        more = (found.log_start, self._limits.of(topic), found.waiting)
+        unread = retried(self._data, lambda: self._engine.partition_open(*arguments, *files, *more))
+        tell_unread(Path(arguments[3]), *unread)
         self._compare_ids(ids, window_of(topic, self._system), found.known_ids)
         if found.damaged:
             self._damaged.add(ids)
@@ -350,6 +353,6 @@ class OwnedPartitions:
     def _close(self, ids: PartitionIds) -> None:
         self._open.pop(ids, None)
         self._damaged.discard(ids)
-        self._waiting.discard(ids)
+        self._waiting.pop(ids, None)
         self._refused.discard(ids)
         self._engine.partition_close(namespace(*ids))

@@ -42,10 +42,11 @@ class Calls:
 
     def partition_open(
         self, ns: int, incarnation: int, slot: int, directory: str, size: int, state: int, *_: Any
-    ) -> None:
+    ) -> tuple[int, int]:
         assert ns not in self.open
         self._count()
         self.open[ns] = (incarnation, state)
+        return 0, 0
 
     def partition_close(self, ns: int) -> None:
         self._count()
@@ -207,13 +208,13 @@ def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
         shard = owned(calls, tmp_path)
         await shard.recover(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 10006)}
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open[1] == (2, 10006), "there is no room yet"
         full = False
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 0)}
         full = True
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 0)}, "what is open stays"
         await threads.close()
 
@@ -237,10 +238,10 @@ def test_an_open_that_fails_for_room_or_for_the_moment_is_tried_again(
             raise OSError(code, "it fails")
 
     class Failing(Calls):
-        def partition_open(self, ns: int, incarnation: int, slot: int, *rest: Any) -> None:
+        def partition_open(self, ns: int, incarnation: int, slot: int, *rest: Any) -> tuple[int, int]:
             if rest[2] == 0:
                 check(True)
-            super().partition_open(ns, incarnation, slot, *rest)
+            return super().partition_open(ns, incarnation, slot, *rest)
 
     def open_partition(directory: Path, incarnation: int) -> Recovered:
         check(False)
@@ -254,10 +255,10 @@ def test_an_open_that_fails_for_room_or_for_the_moment_is_tried_again(
         shard = owned(calls, tmp_path)
         await shard.recover(lambda: state, threads)
         assert calls.open == {0: (2, 10006)}
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 10006)}, "it fails still"
         fails = False
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 0)}
         await threads.close()
 
@@ -283,7 +284,7 @@ def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
         shard = owned(calls, tmp_path)
         await shard.recover(lambda: state, threads)
         assert calls.open == {0: (2, 10006)}
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 10006)}
         assert await shard.follow(state, purged(state), threads) is moved
         assert layout.partition_directory(tmp_path, 0, 0, 0).exists() is not moved

@@ -45,17 +45,19 @@ def survey_segment(
     write_index: bool = True,
     sparse_count: int = 0,
     throttle: Throttle | None = None,
+    log: int | None = None,
 ) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
     `live_bytes`: the partition is open and has this much of the log, up to
     the end offset; else the index is cut to its records. With `write_index` False nothing is changed.
+    `log`: read instead of the file, in its plain form.
     `sparse_count`: it has so many records, and up to the end offset some offsets have none. OSError; with a
     `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
-        log = stack.enter_context(opened_log(directory, start_offset))
+        log = stack.enter_context(opened_log(directory, start_offset)) if log is None else log
         path = layout.segment_index(directory, start_offset)
         descriptor = None
         if write_index or path.is_file():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,16 @@ from shardd.log import layout
 from shardd.log.changed_layouts import end_of_closed
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import explained_by_index, survey_segment
+from shardd.log.lost_sectors import SurveyBounds, survey_readable
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
+from shardd.log.record_format import HEADER_BYTES
 from shardd.log.recovered import Recovered
 from shardd.log.segment_reader import layout_of
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.unproven_tail import end_by_producers
 from shardd.protocol.errors import Status
-from shardd.runtime.disk_errors import Trouble, trouble_of
+from shardd.runtime.disk_errors import Trouble, losses_passed_over, trouble_of
 
 
 def whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
@@ -132,21 +134,21 @@ def _recover_sealed(
     if manifest is not None and manifest.sparse and manifest.sealed is not None:
         end, records = manifest.end_offset, manifest.sealed.count
     elif manifest is None:
-        found = explained_by_index(directory, start, next_start, minimum_timestamp, imported_end)
+        found = None
+        with losses_passed_over():
+            found = explained_by_index(directory, start, next_start, minimum_timestamp, imported_end)
         if found is not None:
             recovered.notes.append(f"{path}: without a manifest; its index explains the offsets without a message")
             return found
-    survey = survey_segment(
-        directory, start, minimum_timestamp,
-        end_offset=end, imported_end=imported_end, checkpoint=_last_checkpoint(manifest), sparse_count=records,
-    )  # fmt: skip
+    bounds = SurveyBounds(end, imported_end, _last_checkpoint(manifest), records)
+    survey, lost = survey_readable(directory, start, minimum_timestamp, bounds)
     segment = survey.segment
     if survey.index_changed:
         recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} records")
-    _withhold(path, survey, recovered)
+    _withhold(path, survey, recovered, lost)
     if not survey.damaged and segment.next_offset == next_start and not segment.absent:
         recovered.unsealed.append(start)
-    if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
+    if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes and not lost:
         clear = not (survey.damaged or segment.absent or recovered.state)
         recovered.notes.append(cut_surplus(directory, segment, clear=clear))
     return segment
@@ -181,7 +183,16 @@ def _recover_active(
     checkpoint = _last_checkpoint(manifest)
     known = checkpoint.count if checkpoint is not None else 0
     path = layout.segment_log(directory, start)
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
+    try:
+        segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
+    except OSError as error:
+        if trouble_of(error) is not Trouble.DEVICE:
+            raise
+        bounds = SurveyBounds(imported_end=imported_end, checkpoint=checkpoint)
+        survey, lost = survey_readable(directory, start, minimum_timestamp, bounds)
+        if lost:
+            return _go_on_behind_lost(path, survey, lost, recovered)
+        segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)  # it was for a moment
     if segment.count >= known and segment.file_bytes == segment.log_bytes:
         return segment, None
     if recovered.state:
@@ -216,6 +227,21 @@ def _recover_active(
     return segment, end
 
 
+def _go_on_behind_lost(
+    path: Path, survey: DamageSurvey, lost: list[tuple[int, int]], recovered: Recovered
+) -> tuple[Segment, int]:
+    """The active segment has bytes that cannot be read: offsets go on behind the highest one that it can hold."""
+    segment = survey.segment
+    _withhold(path, survey, recovered, lost)
+    rest_bytes = segment.file_bytes - segment.log_bytes
+    end = segment.next_offset + (rest_bytes // HEADER_BYTES + 1 if rest_bytes else 0)
+    recovered.notes.append(
+        f"{path}: {sum(end - begin for begin, end in lost)} bytes cannot be read, the first of them at {lost[0][0]}: "
+        f"their messages are not served, nothing is cut, the partition goes on at offset {end}"
+    )
+    return segment, end
+
+
 def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
     return None if manifest is None else manifest.sealed or manifest.checkpoint
 
@@ -242,8 +268,12 @@ def _go_on_behind(
     recovered.waiting = b""  # of the segment before it: whoever reads by it finds that it does not fit
 
 
-def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
+def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered, lost: Sequence[tuple[int, int]] = ()) -> None:
+    """But for what is on sectors that cannot be read: whoever reads it hears of the device (10002)."""
     for found in survey.damaged:
+        if any(begin < found.to_byte and found.from_byte < end for begin, end in lost):
+            recovered.notes.append(f"{path}: cannot be read, {found}: all other messages are served")
+            continue
         if _is_isolated(found.start, found.end, recovered):
             continue
         recovered.damaged.append(WithheldRange((found.start, found.end, False)))

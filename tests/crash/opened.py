@@ -24,8 +24,8 @@ STORED = 17  # offset of the consumer 1
 SETTINGS = ONE_SHARD | {
     "SHARDD_SYSTEM_IO_ENGINE": "epoll",  # the other one reads inside the kernel
     "SHARDD_SYSTEM_SEGMENT_SIZE": "4 KiB",
-    "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms",
 }
+SYNC = "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL"
 DEDUPLICATION = {
     "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_ENABLED": "true",
     "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_MAX_ENTRIES": "5000",
@@ -36,11 +36,11 @@ DEDUPLICATION = {
 class Left:
     """`open_again` starts a server on a copy. Odd batches are a producer's."""
 
-    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str], sync_interval: str = "50 ms") -> None:
         self.control = FaultControl(directory)
         self._pristine = directory / "pristine"
         self._data = directory / "data"
-        self.server = Server(self._data, env=SETTINGS | self.control.environment | settings)
+        self.server = Server(self._data, env=SETTINGS | self.control.environment | {SYNC: sync_interval} | settings)
         self.partition = layout.partition_directory(self._data, 0, 0, 0)
         self.server.start()
         with wire.connect(self.server.address) as root:

@@ -57,12 +57,13 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, segment_size, durable_end, log_start = 0;
     partition_limits limits = {0};
     unsigned slot, state, level;
-    const char *directory;
+    const char *directory, *waiting = NULL;
+    Py_ssize_t waiting_bytes = 0;
     PyObject *segment_list, *damaged_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!IO!K|KO&", &ns, &incarnation, &slot, &directory, &segment_size,
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!IO!K|KO&y#", &ns, &incarnation, &slot, &directory, &segment_size,
                                        &state, &PyList_Type, &segment_list, &level, &PyList_Type, &damaged_list,
-                                       &durable_end, &log_start, shardd_read_limits, &limits))
+                                       &durable_end, &log_start, shardd_read_limits, &limits, &waiting, &waiting_bytes))
         return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
@@ -87,7 +88,9 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .room = &e->core.commit.room,
                            .files = &e->core.files,
                            .producing = &e->core.producing,
-                           .ids = &e->core.ids};
+                           .ids = &e->core.ids,
+                           .waiting = (const index_entry *)(const void *)waiting,
+                           .waiting_count = (size_t)waiting_bytes / INDEX_ENTRY_SIZE};
     partition *p = partition_open(&o, segments, count);
     free(segments);
     if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
@@ -100,7 +103,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
         errno = -result;
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
     }
-    Py_RETURN_NONE;
+    return Py_BuildValue("(ii)", partition_unread_offsets(p), partition_unread_producers(p));
 }
 
 PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg) {
@@ -219,6 +222,10 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
     uint64_t value;
     owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
+    if (partition_offsets_known(o->p) != 0) {
+        errno = partition_unread_offsets(o->p);
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     if (!partition_offset_get(o->p, (uint8_t)kind, id, &value)) Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(value);
 }

@@ -35,14 +35,15 @@ from shardd.backup.format import (
 )
 from shardd.backup.writing import Writer
 from shardd.log import layout
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest, encode_manifest
+from shardd.log.offsets_table import StoredOffset
 from shardd.log.segment_layout import COMPRESSED
 from shardd.log.segment_reader import layout_of, log_path, opened, opened_log, segment_starts
 from shardd.log.single_pass import LogPass, PassResult, UnreadableError
-from shardd.log.stored_offsets import read_offsets
+from shardd.log.stored_offsets import UnusableTableError, read_offsets
 from shardd.runtime.regular_files import read_regular
 from shardd.runtime.throttle import Throttle
 
@@ -97,8 +98,8 @@ class Taker(msgspec.Struct):
                     return nothing
                 if found is not None and found > incarnation:
                     raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
-                imported_end = read_imported(directory)
-                offsets, notes = read_offsets(directory, incarnation)  # before the messages: never ahead of them
+                imported_end = end_of_import(directory, self.warnings[ids])
+                offsets, notes = _offsets_in(directory, incarnation)  # before the messages: never ahead of them
             except FileNotFoundError as error:
                 raise UnsettledError(f"{path} was changed while it was read: {error}") from error
             except ValueError as error:
@@ -334,3 +335,13 @@ def _opened_directory(path: Path) -> Iterator[Path | None]:
 def _remove(target: Path, start_offset: int) -> None:
     layout.segment_log(target, start_offset).unlink(missing_ok=True)
     layout.segment_manifest(target, start_offset).unlink(missing_ok=True)
+
+
+def _offsets_in(directory: Path, incarnation: int) -> tuple[list[StoredOffset], list[str]]:
+    """A table that cannot be read costs its own content, never the backup. FileNotFoundError, ValueError."""
+    try:
+        return read_offsets(directory, incarnation)
+    except FileNotFoundError:
+        raise
+    except (OSError, UnusableTableError) as error:
+        return [], [f"{directory}: no stored offset is in this backup: {error}"]

@@ -387,11 +387,13 @@ class Engine:
         durable_end: int,
         log_start: int = 0,
         limits: PartitionLimits = ...,
+        waiting: bytes = ...,
         /,
-    ) -> None:
+    ) -> tuple[int, int]:
         """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
-        Nothing is served below log_start.
-        Reads the stored offsets. At level durable it returns when the device has what was found. OSError."""
+        Nothing is served below log_start. `waiting`: the last entries of the active index that its file does not have.
+        Reads the stored offsets and the producers; errno of what could not be read of each, 0: it could. At level
+        durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
         """What is in the files now, the active one last; none that lies before the log start. KeyError."""
     def partition_change_layout(self, namespace: int, incarnation: int, start_offset: int, layout: int, /) -> bool:
@@ -463,7 +465,9 @@ class Engine:
     def partition_set_level(self, namespace: int, level: int, /) -> None:
         """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
-    def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
+    def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None:
+        """OSError: the file of the stored offsets cannot be read (now). KeyError."""
+
     # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
     def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
     def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...

@@ -10,6 +10,7 @@
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
     consumer-offsets                   stored offsets of consumers and groups, see offsets_table.py
     producers                          idempotent producers, see native/src/log/producers.h
+    producers.unreadable               one that could not be read; kept, never read again
     offsets/consumers/<consumer id>    in format version 1: 8 bytes, little-endian: last processed offset
     offsets/groups/<group id>
     offsets.imported/                  what of that could not be taken over; never read again
@@ -36,6 +37,7 @@ INCARNATION = "incarnation"
 IMPORTED = "imported"
 CONSUMER_OFFSETS = "consumer-offsets"
 PRODUCERS = "producers"
+PRODUCERS_UNREADABLE = "producers.unreadable"  # could not be read when the log went on without it
 OFFSETS = "offsets"
 OFFSETS_KEPT = "offsets.imported"
 CONSUMERS = "consumers"

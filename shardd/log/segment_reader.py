@@ -114,11 +114,16 @@ def plain_bytes(directory: Path, start_offset: int, blocks: int) -> int:
     return int.from_bytes(last[4:8], "little")
 
 
-def _unpacked(directory: Path, blocks: Blocks) -> int:
+def unnamed_file(directory: Path) -> int:
+    """Descriptor of an empty file on the file system of the directory, in memory where that makes none."""
     try:
-        target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # a directory that may only be read, or a file system without such files
-        target = os.memfd_create("unpacked")
+        return os.memfd_create("unnamed", os.MFD_CLOEXEC)
+
+
+def _unpacked(directory: Path, blocks: Blocks) -> int:
+    target = unnamed_file(directory)
     try:
         blocks.unpack(target)
     except OSError:

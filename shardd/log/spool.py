@@ -24,7 +24,7 @@ import msgspec
 
 from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, read_manifest
@@ -221,7 +221,7 @@ def _sealed(building: Path, segment: Segment, throttle: Throttle) -> tuple[Manif
     """Its manifest, or why it has none. A lost index is made again. UnfitError, OSError, StoppedError."""
     try:
         if not layout.segment_index(building, segment.start).exists():
-            scan_segment(building, segment.start, 0, read_imported(building))
+            scan_segment(building, segment.start, 0, end_of_import(building))
         _, sentence = seal_segment(building, segment.start, segment.incarnation, throttle)
         return (None, sentence) if sentence is not None else (read_manifest(building, segment.start), None)
     except UnfitError:

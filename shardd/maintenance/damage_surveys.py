@@ -19,7 +19,7 @@ from shardd.engine import Engine, WithheldRange
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.layout import PartitionIds
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.job import Job, JobThread, Turn
@@ -152,7 +152,7 @@ class DamageSurveys:
 
 
 def _survey_open(directory: Path, live: SegmentExtent, count: int, minimum: int, throttle: Throttle) -> DamageSurvey:
-    imported_end = read_imported(directory)
+    imported_end = end_of_import(directory)
     return survey_segment(
         directory,
         live.start_offset,

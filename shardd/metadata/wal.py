@@ -27,7 +27,8 @@ from shardd.metadata.log_file import (
 from shardd.metadata.records import DIGEST_BYTES
 from shardd.metadata.reserve import Reserve
 from shardd.protocol.errors import Status
-from shardd.runtime.disk import NO_ROOM, Disk, OsDisk, check_size, close_quietly, read_all, remove_quietly, write_all
+from shardd.runtime.disk import Disk, OsDisk, check_size, close_quietly, read_all, remove_quietly, write_all
+from shardd.runtime.disk_errors import NO_ROOM
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from shardd.runtime.regular_files import open_regular
 
 FILE_BYTES_MAX: Final = 1 << 30  # of log and snapshot, which are read into memory: a million partitions need a tenth
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _log = logging.getLogger(__name__)
 
 

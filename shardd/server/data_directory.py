@@ -17,7 +17,7 @@ from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, incoming_directory, make_incoming, parse_id, sync_directory
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, file_of_a_later_server, iggy_log
-from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.disk_errors import NO_ROOM
 from shardd.server.errors import StartupError
 
 LOCK_NAME: Final = ".lock"

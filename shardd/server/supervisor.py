@@ -21,7 +21,7 @@ from shardd.config.keys import settings_toml
 from shardd.config.schema import Settings
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.control_messages import PeerUp, Ready, SupervisorMessage, newest_lines
-from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.disk_errors import NO_ROOM
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.addresses import actual_addresses, other_ways_in
 from shardd.server.child_process import ProcessState

@@ -116,16 +116,19 @@ class PartitionCalls:
         return Home(packed, shard, partition.slot, partition.incarnation, index)
 
     async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
-        """The stored offset of a consumer, None when nothing is stored."""
-        return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
+        """The stored offset of a consumer, None when nothing is stored. `ShardError` 10002: that cannot be told now."""
+        answer = await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))
+        if answer.status == Status.CANNOT_READ_FILE:
+            self._raise(answer)
+        return answer.value
 
     async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
-        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
+        """`ShardError` 4100, 3007, 10002, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
         call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
         self._raise(await self._call(call))
 
     async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
-        """`ShardError` 3021, 3007 or 3011; 3022 as `store_offset`."""
+        """`ShardError` 3021, 3007, 10002 or 3011; 3022 as `store_offset`."""
         self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer, assignment=assignment)))
 
     async def flush(self, home: Home, *, fsync: bool) -> None:
@@ -172,7 +175,10 @@ class PartitionCalls:
             return _Answer(Status.PARTITION_NOT_FOUND)
         engine, namespace = self._engine, call.home.namespace
         if call.operation is Operation.GET_OFFSET:
-            return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
+            try:
+                return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
+            except OSError:  # what is stored cannot be read now
+                return _Answer(Status.CANNOT_READ_FILE)
         if call.operation is Operation.DELETE_OFFSET:
             status = engine.offset_delete(namespace, call.kind, call.consumer, call.assignment)
             return _Answer(await self._durably(namespace, status))

@@ -86,6 +86,9 @@ typedef struct partition_options {
     file_cache *files;          /* its open files; outlives the partition */
     producer_memory *producing; /* outlives it; NULL: it takes no batches of producers */
     id_source *ids;
+    /* The last entries of the active segment's index, which its file does not have: there was no room for them. */
+    const index_entry *waiting;
+    size_t waiting_count;
 } partition_options;
 
 /* Opens with what recovery found (count 0: never written), and reads the stored offsets. NULL and errno on failure.
@@ -261,11 +264,16 @@ typedef struct partition_lag {
     uint64_t messages, since_us;
 } partition_lag;
 partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id);
-/* False: one more is refused (3023). */
-bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id);
+/* 0, or 10002: the file of the stored offsets cannot be read; what is asked of them gets that. */
+uint32_t partition_offsets_known(partition *p);
+/* Whether a store would find a place. 0, 10002, 3023. */
+uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id);
+/* What lies beside the log and could not be read: errno, 0: it could. */
+int partition_unread_offsets(const partition *p);
+int partition_unread_producers(const partition *p);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
-                                uint64_t value);                           /* 0, 4100, 3007, 10006, 3023 */
-uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 3011 */
+                                uint64_t value);                           /* 0, 4100, 3007, 10002, 10006, 3023 */
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 10002, 3011 */
 
 /* ---- the log start (partition_start.c, partition_clean.c, docs/adr/0040-the-log-start.md) ---- */
 /* New limits, for what is there and what comes. */

@@ -81,6 +81,7 @@ static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset) {
 static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t kind, uint32_t id,
                            uint64_t *start) {
     uint64_t stored;
+    if (strategy == POLL_NEXT && partition_have_offsets(p) != 0) return STATUS_CANNOT_READ_FILE;
     switch (strategy) {
     case POLL_OFFSET: *start = value; break;
     case POLL_TIMESTAMP:

@@ -113,6 +113,7 @@ typedef struct producers {
     uint32_t covered_number;
     bool exists, dirty, directory_dirty;
     bool durable;       /* the level at which the last `end` was written */
+    bool renewed;       /* when it was opened: the one before could not be read and has another name */
     bool lost;          /* what the file says cannot be trusted */
     int fd;             /* -1: not open */
     cached_file listed; /* while it is open */
@@ -122,6 +123,8 @@ typedef struct producers {
     const char *directory;
 } producers;
 
+/* What a file becomes that cannot be read, once the log goes on without it: whoever began before is a stranger then. */
+#define PRODUCERS_UNREADABLE "producers.unreadable"
 /* Reads the file, if there is one. `end`: of the log. What cannot be trusted is forgotten, and `known_last` becomes the
  * barrier. 0, or -1 and errno. */
 int producers_open(producers *p, uint64_t end);

@@ -287,6 +287,15 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     return 0;
 }
 
+/* Whether there was a file that could not be read, and the log has gone on without it. */
+static bool is_set_aside(const producers *p) {
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof path, "%s/" PRODUCERS_UNREADABLE, p->directory);
+    int fd = file_open(p->disk, p->files, path, O_RDONLY);
+    if (fd >= 0) p->disk->close(p->disk->context, fd);
+    return fd >= 0 || errno != ENOENT;
+}
+
 int producers_open(producers *p, uint64_t end) {
     char path[FILE_PATH_MAX];
     uint8_t *content;
@@ -296,7 +305,11 @@ int producers_open(producers *p, uint64_t end) {
     p->barrier = p->memory->barrier;
     p->covered = p->proven = UINT64_MAX;
     int fd = file_open(p->disk, p->files, path, O_RDONLY);
-    if (fd < 0) return errno == ENOENT ? 0 : -1;
+    if (fd < 0 && errno != ENOENT) return -1;
+    if (fd < 0) {
+        p->renewed = is_set_aside(p);
+        return p->renewed ? forget_all(p) : 0;
+    }
     int result = read_all(p, fd, &content, &length), error = errno;
     p->disk->close(p->disk->context, fd);
     errno = error;

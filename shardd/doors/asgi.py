@@ -15,6 +15,8 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shardd.runtime.bounded_loop import READ_BYTES_MAX
+
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
@@ -160,6 +162,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+        transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]  # of a socket; over TLS it means nothing
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

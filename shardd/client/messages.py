@@ -80,11 +80,11 @@ def batch_head(
     return wire.identifiers(stream, topic) + partitioning
 
 
-def decode_polled(answer: bytes) -> Polled:
-    """ProtocolError. Nothing is verified: the server has done that."""
+def decode_polled(answer: bytes, head_size: int = POLLED_HEAD.size) -> Polled:
+    """`head_size`: of what stands before the records. ProtocolError. Nothing is verified: the server has done that."""
     try:
         partition, current_offset, count = POLLED_HEAD.unpack_from(answer)
-        messages, at, unpack = [], POLLED_HEAD.size, RECORD_HEAD.unpack_from
+        messages, at, unpack = [], head_size, RECORD_HEAD.unpack_from
         for _ in range(count):
             checksum, id_, offset, timestamp_us, origin_us, headers_bytes, payload_bytes, _reserved = unpack(answer, at)
             begin = at + RECORD_HEAD.size
@@ -109,9 +109,9 @@ def decode_polled(answer: bytes) -> Polled:
     return Polled(partition, current_offset, messages)
 
 
-def payload_lines(answer: bytes) -> PayloadLines:
+def payload_lines(answer: bytes, head_size: int = POLLED_HEAD.size) -> PayloadLines:
     """Nothing else of a message is made. ProtocolError."""
-    lines, next_offset, at = [], 0, POLLED_HEAD.size
+    lines, next_offset, at = [], 0, head_size
     try:
         _, _, count = POLLED_HEAD.unpack_from(answer)
         for _ in range(count):

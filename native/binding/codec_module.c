@@ -126,7 +126,8 @@ static const uint8_t *behind(const uint8_t *record) {
     return payload_of(record) + payload_size_of(record) + headers_size_of(record);
 }
 
-/* Reads the head, of which more may follow than a classic one has, and looks whether all messages are there; false with an exception. */
+/* Reads the head, which may be longer than a classic one, and looks whether all messages are there; false with an
+ * exception. */
 static bool read_polled(const uint8_t *answer, Py_ssize_t size, Py_ssize_t head_size, polled *out) {
     bool whole = head_size >= (Py_ssize_t)POLLED_HEAD_SIZE && size >= head_size;
     const uint8_t *end = answer + size, *at = whole ? answer + head_size : end;

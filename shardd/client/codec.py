@@ -42,6 +42,11 @@ def _payload_lines(answer: bytes, head_size: int = messages.POLLED_HEAD.size) ->
         raise ProtocolError(str(error)) from None
 
 
+def decode_position(answer: bytes) -> Polled:
+    """The answer of poll_position. ProtocolError."""
+    return messages.with_history(answer, decode_polled(answer, messages.POSITION_HEAD_BYTES))
+
+
 if IS_NATIVE:
     records_of, encode_batch = _records_of, _codec.encode_batch
     decode_polled, payload_lines = _decode_polled, _payload_lines

@@ -94,7 +94,7 @@ class Histories:
 
     def take(self, place: Place, polled: Polled) -> list[Message]:
         """What of an answer belongs to the place, which moves behind it. HistoryChangedError, MessagesLostError."""
-        if _is_another(place, polled):
+        if is_another(place, polled):
             self._reset(place, Reset(place.partition, place.history, polled.history, place.value))
             if polled.history is not None:
                 place.history = self._known[place.partition] = polled.history
@@ -149,7 +149,7 @@ class Histories:
             self._when_reset(reset)
 
 
-def _is_another(place: Place, polled: Polled) -> bool:
+def is_another(place: Place, polled: Polled) -> bool:
     """Whether an answer belongs to another history than the place."""
     here, now = place.history, polled.history
     if here is not None and now is not None:

@@ -21,12 +21,14 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple, Generic[T]):
-    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come."""
+    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come.
+    `wait_s`: how long the server may wait before it answers."""
 
     code: int
     payload: bytes
     read: Callable[[bytes], T]
     repeatable: bool = False
+    wait_s: float = 0.0
 
 
 PING: Final = 1
@@ -168,10 +170,10 @@ def poll(
     place = _place(consumer, stream, topic, partition, group)
     if bytes_max is not None:
         payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms) + wire.u32(bytes_max)
-        return Command(POLL_POSITION, payload, decode_position, True)
+        return Command(POLL_POSITION, payload, decode_position, True, wait_ms / 1000)
     if wait_ms > 0:
         payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms)
-        return Command(POLL_AND_WAIT, payload, decode_polled, True)
+        return Command(POLL_AND_WAIT, payload, decode_polled, True, wait_ms / 1000)
     return Command(POLL, place + _STRATEGY.pack(strategy, value, count, 0), decode_polled, True)
 
 

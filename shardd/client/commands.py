@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from shardd.client import wire
-from shardd.client.codec import decode_polled
+from shardd.client.codec import decode_polled, decode_position
 from shardd.client.lazy import lazy_module
-from shardd.client.messages import Polled
+from shardd.client.messages import History, Polled
 from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple, Generic[T]):
-    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come."""
+    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come.
+    `wait_s`: how long the server may wait before it answers."""
 
     code: int
     payload: bytes
     read: Callable[[bytes], T]
     repeatable: bool = False
+    wait_s: float = 0.0
 
 
 PING: Final = 1
@@ -34,6 +36,8 @@ LOGIN: Final = 38
 LOGIN_WITH_TOKEN: Final = 44
 POLL: Final = 100
 POLL_AND_WAIT: Final = 0x5344_0018
+POLL_POSITION: Final = 0x5344_0019
+STORE_POSITION: Final = 0x5344_001A
 SEND: Final = 101
 UNKNOWN_COMMAND: Final = 3  # status
 INIT_PRODUCER: Final = 0x5344_0030
@@ -158,13 +162,18 @@ def poll(
     count: int = 1000,
     group: bool = False,
     wait_ms: int = 0,
+    bytes_max: int | None = None,
 ) -> Command[Polled]:
     """Without auto-commit: a client commits what was processed, the server what it has sent. `wait_ms`: an extension;
-    later requests of the connection come behind it."""
+    later requests of the connection come behind it. `bytes_max`: an extension, too: the answer tells histories and has
+    no more bytes, but one message; 0: no bound."""
     place = _place(consumer, stream, topic, partition, group)
+    if bytes_max is not None:
+        payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms) + wire.u32(bytes_max)
+        return Command(POLL_POSITION, payload, decode_position, True, wait_ms / 1000)
     if wait_ms > 0:
         payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms)
-        return Command(POLL_AND_WAIT, payload, decode_polled, True)
+        return Command(POLL_AND_WAIT, payload, decode_polled, True, wait_ms / 1000)
     return Command(POLL, place + _STRATEGY.pack(strategy, value, count, 0), decode_polled, True)
 
 
@@ -192,9 +201,14 @@ def store_offset(
     offset: int,
     *,
     group: bool = False,
+    history: History | None = None,
 ) -> Command[None]:
-    """`offset`: of the last message that was processed."""
-    return Command(121, _place(consumer, stream, topic, partition, group) + wire.u64(offset), nothing, True)
+    """`offset`: of the last message that was processed. `history`: to which it belongs; an extension."""
+    payload = _place(consumer, stream, topic, partition, group) + wire.u64(offset)
+    if history is None:
+        return Command(121, payload, nothing, True)
+    head = wire.u64(history.incarnation) + wire.u32(history.epoch)
+    return Command(STORE_POSITION, head + payload, nothing, True)
 
 
 def delete_offset(

@@ -41,9 +41,10 @@ class ClosedError(ClientError):
 
 
 class ConnectionLostError(ClientError, ConnectionError):
-    """No connection, or it broke."""
+    """No connection, or it broke. `refused`: nothing listens there."""
 
     retryable = True
+    refused = False
 
     def __init__(self, message: str, fate: Fate = Fate.NOT_SENT) -> None:
         super().__init__(message)

@@ -32,6 +32,8 @@ class ExtensionCode(IntEnum):
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
+    POLL_POSITION = 0x5344_0019  # shardd.protocol.positions
+    STORE_POSITION = 0x5344_001A
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
     INIT_PRODUCER = 0x5344_0030  # shardd.protocol.producers
@@ -95,9 +97,11 @@ class Extension(msgspec.Struct, frozen=True):
 EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
-    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
+    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 2, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
+    Extension(ExtensionCode.POLL_POSITION, 1, "poll_position"),
+    Extension(ExtensionCode.STORE_POSITION, 1, "store_position"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
     Extension(ExtensionCode.INIT_PRODUCER, 1, "init_producer"),

@@ -221,9 +221,13 @@ def _changing(size: Size) -> Iterator[Question]:
     sent_once = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 2)
     yield _of(ExtensionCode.SEND_ONCE, "2 MB of a stranger", send_once_head(1, 0, 0) + sent_once)
     yield _of(ExtensionCode.POLL_AND_WAIT, f"{size.large} MB", _poll(100) + struct.pack("<I", 1))
+    yield _of(ExtensionCode.POLL_POSITION, f"{size.large} MB", _poll(100) + struct.pack("<II", 1, 0))
     small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
     yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)
     yield _of(Code.STORE_CONSUMER_OFFSET, f"{size.offsets} offsets", _reader() + struct.pack("<Q", 0))
+    yield _of(
+        ExtensionCode.STORE_POSITION, "another history", struct.pack("<QI", 1, 0) + _reader() + struct.pack("<Q", 0)
+    )
 
 
 def _members(size: Size) -> Iterator[Question]:

@@ -33,10 +33,13 @@ static void job_free(read_job *job) {
 poll_summary read_summary(const read_job *job) {
     const poll_cursor *c = &job->cursor;
     return (poll_summary){.partition = (uint32_t)(job->target->ns & 0xFFFFF),
+                          .is_sparse = partition_is_sparse(job->target->p),
                           .current_offset = c->current_offset,
                           .total_bytes = c->total_bytes,
                           .total_count = c->total_count,
-                          .last_offset = c->last_offset};
+                          .last_offset = c->last_offset,
+                          .incarnation = job->target->incarnation,
+                          .first_offset = partition_first_offset(job->target->p)};
 }
 
 void read_answer_status(read_job *job, uint32_t status) {

@@ -190,6 +190,8 @@ uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
 
 uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
 
+bool partition_is_sparse(const partition *p) { return p->sparse; }
+
 uint64_t partition_first_offset(const partition *p) {
     if (p->segments.count == 0) return 0;
     uint64_t first = p->segments.items[0].start_offset;

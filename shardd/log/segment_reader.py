@@ -70,7 +70,7 @@ def open_log(directory: Path, start_offset: int, flags: int = os.O_RDONLY) -> in
     if kept is PLAIN:
         return descriptor
     try:
-        return _unpacked(directory, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor)))
+        return unpacked(directory, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor)))
     finally:
         os.close(descriptor)
 
@@ -114,7 +114,8 @@ def plain_bytes(directory: Path, start_offset: int, blocks: int) -> int:
     return int.from_bytes(last[4:8], "little")
 
 
-def _unpacked(directory: Path, blocks: Blocks) -> int:
+def unpacked(directory: Path, blocks: Blocks) -> int:
+    """Descriptor of a file without a name that has the plain log; the caller closes it. OSError."""
     try:
         target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError:  # a directory that may only be read, or a file system without such files

@@ -179,7 +179,7 @@ class OwnedPartitions:
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 self._no_room.discard(ids)
-                self._engine.partition_close(namespace(*ids))
+                self._engine.partition_close(namespace(*ids), self._open.get(ids, 0))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
                 await self._limit_sends(State(), current())
@@ -198,19 +198,20 @@ class OwnedPartitions:
                 before, after = old.streams.get(stream_id), new.streams.get(stream_id)
                 for ids, readonly in mark_changes(before, after, readonly_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_readonly(namespace(*ids), readonly)
+                        self._engine.partition_set_readonly(namespace(*ids), self._open[ids], readonly)
                     await slices.next()
                 for ids, paused in mark_changes(before, after, paused_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_paused(namespace(*ids), paused)
+                        self._engine.partition_set_paused(namespace(*ids), self._open[ids], paused)
                     await slices.next()
                 for ids, level, limits, window in self._to_adapt(before, after):
+                    place = namespace(*ids), self._open[ids]
                     if window is not None:
-                        self._engine.partition_set_window(namespace(*ids), window)
+                        self._engine.partition_set_window(*place, window)
                     if level is not None:
-                        self._engine.partition_set_level(namespace(*ids), level)
+                        self._engine.partition_set_level(*place, level)
                     if limits is not None:
-                        self._engine.partition_set_limits(namespace(*ids), limits)
+                        self._engine.partition_set_limits(*place, limits)
                     await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
@@ -242,7 +243,8 @@ class OwnedPartitions:
                 if previous is not topic and (limits, had) != (none, none):
                     places = [(each.slot, each.incarnation) for each in topic.partitions]
                     numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
-                    own = [(namespace(*ids), place) for place, ids in enumerate(numbers) if ids in self._open]
+                    open_here = self._open
+                    own = [(namespace(*ids), open_here[ids], at) for at, ids in enumerate(numbers) if ids in open_here]
                     self._engine.topic_set_send_limits(own, limits, places)
                 await slices.next()
 
@@ -323,7 +325,7 @@ class OwnedPartitions:
                 outcome.log_start,
                 limits,
             )
-            self._compare_ids(ids, window_of(topic, self._system), outcome.known_ids)
+            self._compare_ids(ids, incarnation, window_of(topic, self._system), outcome.known_ids)
             if outcome.damaged:
                 self._damaged.add(ids)
             for start in outcome.unsealed:
@@ -331,7 +333,7 @@ class OwnedPartitions:
             alive = {group.offsets_id for group in topic.groups.values()} if outcome.groups else set()
             for group in outcome.groups:
                 if group not in alive:
-                    self._engine.offset_delete(namespace(*ids), _native.OFFSET_GROUP, group)
+                    self._engine.offset_delete(namespace(*ids), incarnation, _native.OFFSET_GROUP, group)
         except (OSError, ValueError) as error:
             if ids in self._no_room:
                 _log.error("partition %s is read only and empty until there is room: %s", directory, error)
@@ -341,16 +343,16 @@ class OwnedPartitions:
             self._recovered["refused"] += 1
             self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         if ids[2] in readonly_partitions(topic):
-            self._engine.partition_set_readonly(namespace(*ids), True)
+            self._engine.partition_set_readonly(namespace(*ids), incarnation, True)
         if ids[2] in paused_partitions(topic):
-            self._engine.partition_set_paused(namespace(*ids), True)
+            self._engine.partition_set_paused(namespace(*ids), incarnation, True)
         self._open[ids] = incarnation
 
-    def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:
+    def _compare_ids(self, ids: PartitionIds, incarnation: int, window: IdWindow, known: bytes = b"") -> None:
         """Of topics that compare none there is nothing to say to a partition that was just opened."""
         if window == IdWindow():
             return
-        if not self._engine.partition_set_window(namespace(*ids), window, known):
+        if not self._engine.partition_set_window(namespace(*ids), incarnation, window, known):
             _log.error("partition %s: no memory for the ids of its last messages: they may be stored twice", ids)
 
     def _count(self, recovered: Recovered) -> None:
@@ -360,11 +362,11 @@ class OwnedPartitions:
             self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, ids: PartitionIds) -> None:
-        self._open.pop(ids, None)
+        incarnation = self._open.pop(ids, 0)
         self._damaged.discard(ids)
         self._no_room.discard(ids)
         self._refused.discard(ids)
-        self._engine.partition_close(namespace(*ids))
+        self._engine.partition_close(namespace(*ids), incarnation)
 
 
 def _recover_one(directory: Path, incarnation: int, window: IdWindow) -> Outcome:

@@ -70,7 +70,7 @@ def open_log(directory: Path, start_offset: int, flags: int = os.O_RDONLY) -> in
     if kept is PLAIN:
         return descriptor
     try:
-        return _unpacked(directory, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor)))
+        return unpacked(directory, Blocks(descriptor, plain_bytes(directory, start_offset, descriptor)))
     finally:
         os.close(descriptor)
 
@@ -122,7 +122,8 @@ def unnamed_file(directory: Path) -> int:
         return os.memfd_create("unnamed", os.MFD_CLOEXEC)
 
 
-def _unpacked(directory: Path, blocks: Blocks) -> int:
+def unpacked(directory: Path, blocks: Blocks) -> int:
+    """Descriptor of a file without a name that has the plain log; the caller closes it. OSError."""
     target = unnamed_file(directory)
     try:
         blocks.unpack(target)

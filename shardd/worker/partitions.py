@@ -177,7 +177,7 @@ class OwnedPartitions:
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 del self._waiting[ids]
-                self._engine.partition_close(namespace(*ids))
+                self._engine.partition_close(namespace(*ids), self._open.get(ids, 0))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
                 await self._limit_sends(State(), current())
@@ -196,19 +196,20 @@ class OwnedPartitions:
                 before, after = old.streams.get(stream_id), new.streams.get(stream_id)
                 for ids, readonly in mark_changes(before, after, readonly_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_readonly(namespace(*ids), readonly)
+                        self._engine.partition_set_readonly(namespace(*ids), self._open[ids], readonly)
                     await slices.next()
                 for ids, paused in mark_changes(before, after, paused_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_paused(namespace(*ids), paused)
+                        self._engine.partition_set_paused(namespace(*ids), self._open[ids], paused)
                     await slices.next()
                 for ids, level, limits, window in self._to_adapt(before, after):
+                    place = namespace(*ids), self._open[ids]
                     if window is not None:
-                        self._engine.partition_set_window(namespace(*ids), window)
+                        self._engine.partition_set_window(*place, window)
                     if level is not None:
-                        self._engine.partition_set_level(namespace(*ids), level)
+                        self._engine.partition_set_level(*place, level)
                     if limits is not None:
-                        self._engine.partition_set_limits(namespace(*ids), limits)
+                        self._engine.partition_set_limits(*place, limits)
                     await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
@@ -240,7 +241,8 @@ class OwnedPartitions:
                 if previous is not topic and (limits, had) != (none, none):
                     places = [(each.slot, each.incarnation) for each in topic.partitions]
                     numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
-                    own = [(namespace(*ids), place) for place, ids in enumerate(numbers) if ids in self._open]
+                    open_here = self._open
+                    own = [(namespace(*ids), open_here[ids], at) for at, ids in enumerate(numbers) if ids in open_here]
                     self._engine.topic_set_send_limits(own, limits, places)
                 await slices.next()
 
@@ -306,14 +308,14 @@ class OwnedPartitions:
             if trouble is Trouble.FOREIGN:
                 self._refused.add(ids)
             self._recovered["refused"] += 1
-            self._engine.partition_close(namespace(*ids))
+            self._engine.partition_close(namespace(*ids), incarnation)
             self._engine.partition_open(*arguments, READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
         if trouble is not None and trouble.heals:
             self._waiting[ids] = trouble
         if ids[2] in readonly_partitions(topic):
-            self._engine.partition_set_readonly(namespace(*ids), True)
+            self._engine.partition_set_readonly(namespace(*ids), incarnation, True)
         if ids[2] in paused_partitions(topic):
-            self._engine.partition_set_paused(namespace(*ids), True)
+            self._engine.partition_set_paused(namespace(*ids), incarnation, True)
         self._open[ids] = incarnation
 
     def _open_recovered(
@@ -327,7 +329,7 @@ class OwnedPartitions:
         more = (found.log_start, self._limits.of(topic), found.waiting)
         unread = retried(self._data, lambda: self._engine.partition_open(*arguments, *files, *more))
         tell_unread(Path(arguments[3]), *unread)
-        self._compare_ids(ids, window_of(topic, self._system), found.known_ids)
+        self._compare_ids(ids, arguments[1], window_of(topic, self._system), found.known_ids)
         if found.damaged:
             self._damaged.add(ids)
         for start in found.unsealed:
@@ -335,13 +337,13 @@ class OwnedPartitions:
         alive = {group.offsets_id for group in topic.groups.values()} if found.groups else set()
         for group in found.groups:
             if group not in alive:
-                self._engine.offset_delete(namespace(*ids), _native.OFFSET_GROUP, group)
+                self._engine.offset_delete(namespace(*ids), arguments[1], _native.OFFSET_GROUP, group)
 
-    def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:
+    def _compare_ids(self, ids: PartitionIds, incarnation: int, window: IdWindow, known: bytes = b"") -> None:
         """Of topics that compare none there is nothing to say to a partition that was just opened."""
         if window == IdWindow():
             return
-        if not self._engine.partition_set_window(namespace(*ids), window, known):
+        if not self._engine.partition_set_window(namespace(*ids), incarnation, window, known):
             _log.error("partition %s: no memory for the ids of its last messages: they may be stored twice", ids)
 
     def _count(self, recovered: Recovered) -> None:
@@ -351,8 +353,8 @@ class OwnedPartitions:
             self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, ids: PartitionIds) -> None:
-        self._open.pop(ids, None)
+        incarnation = self._open.pop(ids, 0)
         self._damaged.discard(ids)
         self._waiting.pop(ids, None)
         self._refused.discard(ids)
-        self._engine.partition_close(namespace(*ids))
+        self._engine.partition_close(namespace(*ids), incarnation)

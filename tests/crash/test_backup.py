@@ -22,6 +22,8 @@ from shardd.backup.format import BackupError, read_backup
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.cli.main import app
+from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.topic_settings import SetTopicSettings
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, Identity, identity_of
@@ -44,8 +46,16 @@ create_backup(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+CHOSEN = (  # of one topic after the other
+    (("compression", "zstd"),),
+    (("archive", "best_effort"), ("compression", "lz4")),
+    (("partition_messages_max", "60"),),
+    (),
+)
+
+
 class Churn(threading.Thread):
-    """Topics that come, are filled, lose their oldest segments, are purged and go."""
+    """Topics that come, are filled, compressed, archived, trimmed, lose their oldest segments, are purged and go."""
 
     def __init__(self, address: str) -> None:
         super().__init__(name="churn", daemon=True)
@@ -58,6 +68,9 @@ class Churn(threading.Thread):
             stream = connection.create_stream("churn")
             while not self.stopping.is_set():
                 topic = connection.create_topic(stream, f"t{self.rounds}", 2)
+                if chosen := CHOSEN[self.rounds % len(CHOSEN)]:
+                    request = SetTopicSettings(stream, topic, chosen)
+                    connection.request(ExtensionCode.SET_TOPIC_SETTINGS, request.encode())
                 for _ in range(30):
                     batch = [wire.message(bytes(1000)) for _ in range(8)]
                     connection.send(stream, topic, wire.to_partition(0), batch)
@@ -86,6 +99,8 @@ class Scene:
         self.server.start()
         with wire.connect(self.server.address) as connection:
             connection.create_topic(connection.create_stream("load"), "load", PARTITIONS)
+            compressed = SetTopicSettings("load", "load", (("compression", "zstd"),))
+            connection.request(ExtensionCode.SET_TOPIC_SETTINGS, compressed.encode())
         target = load.Target(self.server.address, "load", "load", batch_count=5, payload_size_bytes=400)
         self.history = History()
         self.producers = [load.Producer(target, self.history, n, n, pause_s=0.01) for n in range(PARTITIONS)]

@@ -118,7 +118,7 @@ def test_sealed_segments_are_linked_and_the_newest_is_copied(data: DataDirectory
 
 
 def test_without_links_everything_is_copied(data: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, "another file system")
 
     linked = back_up(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 import xxhash
 
+from shardd.backup import segment
 from shardd.backup.backups_directory import MARKER, complete_backups, locked, remove_leftovers
 from shardd.backup.create import Options, create_backup
 from shardd.backup.format import BACKUP_NAME, BackupError
@@ -22,6 +24,7 @@ from shardd.log import layout
 from shardd.log.directory_info import DirectoryInfo, write_info
 from shardd.log.manifest import Manifest, Sealed, write_manifest
 from shardd.log.recovery import open_partition
+from shardd.log.segment_reader import segment_starts
 from shardd.log.single_pass import PassReader
 from shardd.server.data_directory import prepare_directory
 from shardd.server.errors import StartupError
@@ -55,8 +58,9 @@ def test_the_next_backup_shares_sealed_segments_without_reading_them(
     kept = [segment.kept for segment in second.backup.partitions[0].segments]
     assert kept == ["shared", "shared", "shared", "copied"], "the tail of then has not grown: it is shared, too"
     assert kept_log(second, 0).samefile(kept_log(first, 0))
-    sizes = [data.log(0, start).stat().st_size for start in (2 * SEGMENT_COUNT, 3 * SEGMENT_COUNT)]
-    assert sum(read) == sum(sizes) + data.log(1, 0).stat().st_size
+    again, newest = (data.log(0, start).stat().st_size for start in (2 * SEGMENT_COUNT, 3 * SEGMENT_COUNT))
+    both = "that of the base is verified before it takes the place of the other"
+    assert sum(read) == 2 * again + newest + data.log(1, 0).stat().st_size, both
     shutil.rmtree(first.path)
     assert verify_backup(second.path).damage == [], "a backup does not need its base"
 
@@ -114,7 +118,7 @@ def test_bits_that_rotted_behind_a_good_manifest_are_found(
     assert verify_backup(copied.path).damage == []
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object, **__: object) -> None:
     raise OSError(errno.EXDEV, "another file system")
 
 
@@ -131,6 +135,39 @@ def test_another_file_with_the_same_name_is_never_shared(data: DataDirectory) ->
     assert kept_log(second, 0).samefile(kept_log(first, 0))
     assert kept_log(second, SEGMENT_COUNT).read_bytes() == other.log
     assert verify_backup(first.path).damage == verify_backup(second.path).damage == []
+
+
+@pytest.mark.parametrize("harm", ["one bit", "cut", "compressed"])
+def test_a_file_of_the_base_that_is_not_what_it_was_is_never_shared(data: DataDirectory, harm: str) -> None:
+    first = back_up(data)
+    kept, log = kept_log(first, SEGMENT_COUNT), data.log(0, SEGMENT_COUNT).read_bytes()
+    kept.unlink()  # a link to the log of the server
+    kept.write_bytes(
+        {"one bit": bytes([log[0] ^ 1]) + log[1:], "cut": log[:-1], "compressed": zlib.compress(log)}[harm]
+    )
+    data.log(0, SEGMENT_COUNT).unlink()
+    data.log(0, SEGMENT_COUNT).write_bytes(log)  # another file: that of a directory that was restored
+    second = back_up(data)
+    assert verify_backup(first.path).damage
+    assert [segment.kept for segment in second.backup.partitions[0].segments] == ["shared", "linked", "copied"]
+    assert verify_backup(second.path).damage == []
+
+
+def test_a_listing_that_misses_a_segment_while_it_gets_another_name_is_made_again(
+    data: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, missing = segment_starts, [SEGMENT_COUNT]
+
+    def missed(directory: Path) -> list[int]:
+        starts = plain(directory)
+        if missing and missing[0] in starts:
+            starts.remove(missing.pop())
+        return starts
+
+    monkeypatch.setattr(segment, "segment_starts", missed)
+    made = back_up(data)
+    assert not missing
+    assert [each.start_offset for each in made.backup.partitions[0].segments] == [0, SEGMENT_COUNT, 2 * SEGMENT_COUNT]
 
 
 def test_a_base_can_be_chosen_or_declined(data: DataDirectory, tmp_path: Path) -> None:

@@ -6,17 +6,21 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardd.backup import metadata
-from shardd.backup.create import ROUNDS_MAX, Made, Options, create_backup
+from shardd.backup.create import ROUNDS_MAX, Made, create_backup
 from shardd.backup.metadata import incarnations
 from shardd.backup.verify import verify_backup
-from shardd.log import layout
+from shardd.log import compressing, layout, spool
+from shardd.log.blocks import Codec
+from shardd.log.sealing import seal_segment
+from shardd.log.segment_layout import COMPRESSED
+from shardd.log.segment_reader import opened_log, segment_starts
 from shardd.log.trash import move_to_trash
 from shardd.maintenance.trash_emptier import empty_trash
 from shardd.metadata import commands
@@ -24,10 +28,12 @@ from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.snapshot import snapshot_path, write_snapshot
 from shardd.metadata.wal import MetadataLog
+from shardd.runtime.throttle import Throttle
 from tests.unit import backup_data, log_files
 from tests.unit.backup_data import SEGMENT_COUNT, STREAM, TOPIC, DataDirectory, kept_log
 
-Event = Callable[[DataDirectory], None]
+Event = Callable[[DataDirectory], Iterator[None] | None]  # one with stages takes one of them before each step
+FAST = Throttle(0)
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +90,64 @@ def roll(data: DataDirectory) -> None:
     data.append(1, log_files.segment(4, [], 9000))
 
 
+def seal(data: DataDirectory) -> Iterator[None]:
+    for start in (0, SEGMENT_COUNT):
+        assert seal_segment(data.partition(0), start, data.incarnation(0), FAST)[0] > 0
+        yield
+
+
+def compress(data: DataDirectory) -> Iterator[None]:
+    """Both sealed segments get their file of blocks, and the logs go: each stage of it may meet each of a backup."""
+    here, seen = data.partition(0), data.incarnation(0)
+    yield from seal(data)
+    for start in (0, SEGMENT_COUNT):
+        assert compressing.prepare(here, start, seen, Codec("zstd", 1), FAST).outcome is compressing.Outcome.READY
+        yield
+        for suffix in (COMPRESSED.suffix, "manifest"):  # the renames of `put_in_place`
+            target = layout.segment_file(here, start, suffix)
+            target.with_name(target.name + layout.TEMPORARY_SUFFIX).replace(target)
+            yield
+        compressing.drop_plain(here, start)
+        yield
+        list(empty_trash(layout.trash_directory(data.path)))
+
+
+def compress_at_once(data: DataDirectory) -> None:
+    for _ in compress(data):
+        pass
+
+
+def retention(data: DataDirectory) -> Iterator[None]:
+    """Oldest segments first, one file after the other, as the engine renames them; then they are unlinked."""
+    yield from _away(data, str(layout.trash_directory(data.path) / "1-1-segment"))
+    list(empty_trash(layout.trash_directory(data.path)))
+
+
+def archive(data: DataDirectory) -> Iterator[None]:
+    """The same into the spool, where they become entries."""
+    yield from seal(data)
+    layout.incoming_directory(data.path).mkdir(parents=True)
+    yield from _away(data, spool.incoming_prefix(data.path, (0, 0, 0), data.incarnation(0)))
+    for segment in spool.incoming(data.path, settle_s=0.0):
+        assert spool.make_entry(data.path, segment, ("s", "t"), "required", FAST) is not None
+        yield
+
+
+def _away(data: DataDirectory, prefix: str) -> Iterator[None]:
+    layout.trash_directory(data.path).mkdir(exist_ok=True)
+    for start in (0, SEGMENT_COUNT):
+        for suffix in ("blocks", "log", "index", "manifest"):
+            source = layout.segment_file(data.partition(0), start, suffix)
+            if source.exists():
+                source.rename(f"{prefix}-{source.name}")
+                yield
+
+
+def compress_and_retain(data: DataDirectory) -> Iterator[None]:
+    yield from compress(data)
+    yield from retention(data)
+
+
 def compact(data: DataDirectory) -> None:
     """A snapshot, then the log is cut."""
     write_snapshot(snapshot_path(data.path / FILE_NAME), data.state(), [])
@@ -93,24 +157,37 @@ def compact(data: DataDirectory) -> None:
 
 
 EVENTS: list[Event] = [
-    purge_record, purge, delete_topic, delete_and_create, create_partitions, delete_segments, roll, compact,
+    purge_record, purge, delete_topic, delete_and_create, create_partitions, delete_segments, roll, compact, seal,
+    compress, compress_at_once, retention, archive, compress_and_retain,
 ]  # fmt: skip
 
 
 class Steps:
-    """Counts the calls that touch the source and lets something happen before one of them."""
+    """Counts the calls that touch the source and lets something happen before one of them, stage by stage before those
+    that follow."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, happen: Callable[[], None]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, happen: Callable[[], Iterator[None] | None]) -> None:
         self.left = at
         self._happen = happen
+        self._stages: Iterator[None] = iter(())
+        self._busy = False
         for name in ("open", "link"):
             monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
 
+    def finish(self) -> None:
+        """What of the event is left."""
+        for _ in self._stages:
+            pass
+
     def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any, **options: Any) -> Any:
-            self.left -= 1
-            if self.left == -1:
-                self._happen()
+            if not self._busy:  # else it is one of the event
+                self._busy = True
+                self.left -= 1
+                if self.left == -1:
+                    self._stages = self._happen() or iter(())
+                next(self._stages, None)
+                self._busy = False
             return call(*arguments, **options)
 
         return step
@@ -123,9 +200,15 @@ def contents(data: Path) -> dict[tuple[int, int], dict[int, bytes]]:
         directory = layout.partition_directory(data, *place)
         marker = directory / layout.INCARNATION
         ours = marker.exists() and marker.read_bytes()[8:] == incarnation.to_bytes(8, "little")
-        logs = {int(path.stem): path.read_bytes() for path in directory.glob("*.log")} if ours else {}
-        found[place[2], incarnation] = logs
+        found[place[2], incarnation] = (
+            {start: _log(directory, start) for start in segment_starts(directory)} if ours else {}
+        )
     return found
+
+
+def _log(directory: Path, start: int) -> bytes:
+    with opened_log(directory, start) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        return file.read()
 
 
 def kept_contents(made: Made) -> dict[tuple[int, int], dict[int, bytes]]:
@@ -138,11 +221,13 @@ def kept_contents(made: Made) -> dict[tuple[int, int], dict[int, bytes]]:
     }
 
 
+@pytest.mark.parametrize("based", [False, True], ids=["full", "based"])
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_whatever_happens_at_any_step_the_backup_is_whole(
-    tmp_path: Path, event: Event, stride: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, event: Event, stride: int, based: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And so is the next one, which shares its files."""
     original = DataDirectory(tmp_path / "original")
     before = contents(original.path)
     number, happened = EVENTS.index(event) % stride, 0
@@ -150,14 +235,19 @@ def test_whatever_happens_at_any_step_the_backup_is_whole(
         data = object.__new__(DataDirectory)
         data.path = tmp_path / f"{number}" / "data"
         shutil.copytree(original.path, data.path)
+        backups = data.path.with_name("backups")
+        if based:
+            create_backup(data.path, backups)
         with monkeypatch.context() as patch:
             steps = Steps(patch, number, lambda data=data: event(data))  # type: ignore[misc]
-            made = create_backup(data.path, data.path.with_name("backups"), Options(full=True))
+            made = create_backup(data.path, backups)
         if steps.left >= 0:
             break
         happened += 1
         assert not made.backup.left_out
-        assert verify_backup(made.path).damage == []
+        assert verify_backup(made.path).damage == [], f"step {number}"
+        steps.finish()
+        assert verify_backup(create_backup(data.path, backups).path).damage == [], f"after step {number}"
         after, kept = contents(data.path), kept_contents(made)
         for identity, logs in kept.items():
             for start, content in before.get(identity, {}).items():

@@ -48,8 +48,9 @@ class Calls:
         self.open[ns] = (incarnation, state)
         return 0, 0
 
-    def partition_close(self, ns: int) -> None:
+    def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()
+        assert self.open.get(ns, (incarnation, 0))[0] == incarnation
         self.open.pop(ns, None)  # unknown ones are no error (engine_partitions.c)
 
 

@@ -13,19 +13,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from shardd.cli.declared import Command, Family, Option
+from shardd.cli.standard import EXIT_FAILED, EXIT_INTERRUPTED
+from shardd.cli.standard import EXIT_USAGE as EXIT_USAGE
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
     from shardd.client.settings import Settings
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3
 EXIT_EXISTS: Final = 4
 EXIT_DENIED: Final = 5
 EXIT_NO_SERVER: Final = 6
-EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141
 
 
 class Format(StrEnum):
@@ -159,11 +157,8 @@ def carry_out(
 
     try:
         asyncio.run(connected())
-        sys.stdout.flush()
     except KeyboardInterrupt:
         end(made[0].farewell() if made else "interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        quiet_end()
     except CommandError as error:
         end(str(error), error.status)
     except ClientError as error:  # settings
@@ -212,14 +207,4 @@ async def explained(client: Client, error: Any, values: dict[str, Any]) -> Comma
 
 def end(sentence: str, status: int) -> NoReturn:
     print(f"shardd: {sentence}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        quiet_end(status)
-    raise SystemExit(status)
-
-
-def quiet_end(status: int = EXIT_BROKEN_PIPE) -> NoReturn:
-    """Who read the output is gone: nothing more is said, also not by the interpreter's last flush."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(status)

@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardd.cli.formats import Writer, json_line, writer
+from shardd.cli.identity import identifier
 from shardd.cli.reading import COUNT_MAX, Span, Start, bounds_of, first_offset, polled
-from shardd.cli.remote import CommandError, Remote, identifier
+from shardd.cli.remote import CommandError, Remote
 from shardd.cli.standard import EXIT_USAGE, out
 
 if TYPE_CHECKING:

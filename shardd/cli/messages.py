@@ -67,7 +67,7 @@ async def produce(
         print(f"{count} messages {what}", file=sys.stderr)
 
 
-@remote(flow_family, "consume", output=False)
+@remote(flow_family, "consume", output=False, reads=lambda values: not values["group"])
 async def consume(
     remote: Remote,
     stream: Stream,
@@ -92,7 +92,7 @@ async def consume(
     await read(remote, stream, topic, options)
 
 
-@remote(message_family, "tail", output=False)
+@remote(message_family, "tail", output=False, reads=True)
 async def tail(
     remote: Remote,
     stream: Stream,
@@ -111,7 +111,7 @@ async def tail(
     await read(remote, stream, topic, options)
 
 
-@remote(message_family, "export", output=False)
+@remote(message_family, "export", output=False, reads=True)
 async def export(
     remote: Remote,
     stream: Stream,
@@ -144,7 +144,7 @@ async def import_(
     print(f"{count} messages {'would be sent' if dry_run else 'are stored'}", file=sys.stderr)
 
 
-@remote(message_family, "count")
+@remote(message_family, "count", reads=True)
 async def count(remote: Remote, stream: Stream, topic: Topic, since: Since = "earliest") -> None:
     """How many messages there are in each partition, from an offset or a time on."""
     from shardd.cli.reading import bounds_of, first_offset, start_of

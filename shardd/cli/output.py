@@ -57,6 +57,11 @@ def time_text(time_us: int) -> str:
     return text.replace("+00:00", "Z")
 
 
+def named_with_id(value: Any) -> str:
+    """A stream, group or user that will be gone."""
+    return f"{value.name} (id {value.id})"
+
+
 def title(name: str) -> str:
     return name.removesuffix("_us").removesuffix("_count").replace("_", " ").removesuffix(" bytes")
 

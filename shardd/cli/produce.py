@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from shardd.cli.formats import KEY, from_json
+from shardd.cli.identity import identifier
 from shardd.cli.output import size_text
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
 
 if TYPE_CHECKING:
     from shardd.client.messages import Header

@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.identity import identifier
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
 
 if TYPE_CHECKING:
     from shardd.client.commands import Command

@@ -105,16 +105,14 @@ def asked(question: str, *, hidden: bool = False) -> str:
         raise CommandError("interrupted", EXIT_INTERRUPTED) from None
 
 
-def identifier(text: str) -> int | str:
-    """A number is an id, everything else a name."""
-    return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 32 else text
-
-
 Work = Callable[..., Coroutine[Any, Any, None]]
 
 
-def remote(family: Family, name: str, *, output: bool = True) -> Callable[[Work], Work]:
-    """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`."""
+def remote(
+    family: Family, name: str, *, output: bool = True, reads: bool | Callable[[dict[str, Any]], bool] = False
+) -> Callable[[Work], Work]:
+    """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`.
+    `reads`: it changes nothing (with these values), so digits may be an id."""
     common: tuple[tuple[str, Any, Any], ...] = (("context", Context, None), ("url", Url, None))
     if output:
         common += (("output", Output, Format.TABLE),)
@@ -122,7 +120,8 @@ def remote(family: Family, name: str, *, output: bool = True) -> Callable[[Work]
     def register(work: Work) -> Work:
         def run(**values: Any) -> None:
             shown = values.pop("output") if output else Format.TABLE
-            carry_out(work, values.pop("url"), values.pop("context"), shown, values)
+            only_reads = reads(values) if callable(reads) else reads
+            carry_out(work, values.pop("url"), values.pop("context"), shown, values, reads=only_reads)
 
         family.commands[name] = Command(work, run, 1, common)
         return work
@@ -136,10 +135,13 @@ def carry_out(
     context: str | None,
     output: Format,
     values: dict[str, Any],
+    *,
+    reads: bool = False,
 ) -> None:
     """With a connected client. Ends the process with the status of what went wrong."""
     import asyncio
 
+    from shardd.cli.identity import read_digits
     from shardd.client.client import Client
     from shardd.client.errors import ClientError
 
@@ -151,6 +153,8 @@ def carry_out(
             made.append(Remote(client, output))
             try:
                 await client.connect(0.0)
+                if reads:
+                    await read_digits(client, values)
                 await work(made[0], **values)
             except ClientError as error:
                 raise await explained(client, error, values) from None

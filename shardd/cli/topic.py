@@ -11,7 +11,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
+from shardd.cli.remote import CommandError
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
@@ -29,8 +31,8 @@ _HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|g
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
-Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]
+Stream = Annotated[str, typer.Argument(help="Name, or id:NUMBER.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id:NUMBER.")]
 
 
 def _help() -> str:
@@ -58,12 +60,14 @@ def get_topic(
     """Show a topic: settings, sizes, partitions."""
 
     def show(connection: Connection) -> None:
-        found = connection.topic(_identifier(stream), _identifier(topic))
+        place = _as_read(connection, stream, topic)
+        ids = (_identifier(place[0]), _identifier(place[1]))
+        found = connection.topic(*ids)
         if found is None:
-            raise TopicError(_absent(connection, stream, topic))
-        settings = connection.settings_of_topic(_identifier(stream), _identifier(topic))
+            raise TopicError(_absent(connection, *place))
+        settings = connection.settings_of_topic(*ids)
         head, partitions = found
-        holders = _holders(connection, _identifier(stream), head.id)
+        holders = _holders(connection, ids[0], head.id)
         if as_json:
             typer.echo(_json(head, partitions, settings, holders))
         else:
@@ -98,8 +102,11 @@ def set_topic(
         raise typer.Exit(EXIT_USAGE)
     for key, value in pairs:
         _check(key, value)
-    request = SetTopicSettings(_identifier(stream), _identifier(topic), pairs)
-    _run(lambda connection: connection.set_topic_settings(request), address, username, password)
+
+    def change(connection: Connection) -> None:
+        connection.set_topic_settings(SetTopicSettings(_identifier(stream), _identifier(topic), pairs))
+
+    _run(change, address, username, password)
 
 
 def _check(key: str, value: str) -> None:
@@ -113,7 +120,20 @@ def _check(key: str, value: str) -> None:
 
 
 def _identifier(text: str) -> Identifier:
-    return int(text) if text.isdecimal() and int(text) < 1 << 32 else text
+    """TopicError for an id that is not a number."""
+    try:
+        return identifier(text)
+    except CommandError as error:
+        raise TopicError(str(error)) from None
+
+
+def _as_read(connection: Connection, stream: str, topic: str) -> tuple[str, str]:
+    """As `shardd.cli.identity.read_digits`."""
+    if are_an_id(stream) and not any(each.name == stream for each in connection.streams()):
+        stream = f"id:{stream}"
+    if are_an_id(topic) and connection.topic(_identifier(stream), topic) is None:
+        topic = f"id:{topic}"
+    return stream, topic
 
 
 def _run(work: Callable[[Connection], None], address: str | None, username: str | None, password: str | None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.identity import identifier
 from shardd.cli.names import Stream, Topic
 from shardd.cli.output import size_text
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, Yes, identifier, remote
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, Yes, remote
 
 if TYPE_CHECKING:
     import typer
@@ -55,7 +56,7 @@ def size_bytes(text: str) -> int:
         raise CommandError(f"{text!r} is no size; write 500MB, 10GiB, unlimited or default", EXIT_USAGE) from None
 
 
-@remote(topic_family, "list")
+@remote(topic_family, "list", reads=True)
 async def list_topics(remote: Remote, stream: Stream) -> None:
     """The topics of a stream."""
     found = await remote.client.topics(identifier(stream))
@@ -131,26 +132,57 @@ async def update_topic(
 @remote(topic_family, "delete")
 async def delete_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
     """Delete a topic with everything in it."""
-    loss = loss_of(await topic_found(remote, stream, topic))
-    remote.confirm(f"Topic {stream}/{topic} goes with {loss}.", yes=yes)
-    await remote.client.delete_topic(identifier(stream), identifier(topic))
-    remote.done(f"topic {stream}/{topic} is deleted with {loss}", stream=stream, topic=topic, deleted=True)
+    place = await place_of(remote, stream, topic)
+    loss = loss_of(place.topic)
+    remote.confirm(f"Topic {place} goes with {loss}.", yes=yes)
+    await remote.client.delete_topic(*place.ids)
+    remote.done(f"topic {place} is deleted with {loss}", **place.facts, deleted=True)
 
 
 @remote(topic_family, "purge")
 async def purge_topic(remote: Remote, stream: Stream, topic: Topic, yes: Yes = False) -> None:
     """Remove all messages of a topic and the stored offsets; partitions stay."""
-    loss = loss_of(await topic_found(remote, stream, topic))
-    remote.confirm(f"All messages of topic {stream}/{topic} go: {loss}.", yes=yes)
-    await remote.client.purge_topic(identifier(stream), identifier(topic))
-    remote.done(f"topic {stream}/{topic} is empty", stream=stream, topic=topic, purged=True)
+    place = await place_of(remote, stream, topic)
+    remote.confirm(f"All messages of topic {place} go: {loss_of(place.topic)}.", yes=yes)
+    await remote.client.purge_topic(*place.ids)
+    remote.done(f"topic {place} is empty", **place.facts, purged=True)
+
+
+class Place(NamedTuple):
+    """A topic whose content a command removes: named with ids, and removed by them."""
+
+    stream: values.Stream
+    topic: values.Topic
+
+    def __str__(self) -> str:
+        return f"{self.stream.name}/{self.topic.name} (ids {self.stream.id}/{self.topic.id})"
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        return self.stream.id, self.topic.id
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {"stream": self.stream.name, "topic": self.topic.name}
+
+
+async def place_of(remote: Remote, stream: str, topic: str) -> Place:
+    """NotFoundError."""
+    from shardd.client import statuses
+    from shardd.client.errors import NotFoundError
+
+    found = await remote.client.stream(identifier(stream))
+    if found is None:
+        raise NotFoundError(statuses.STREAM_NOT_FOUND)
+    return Place(found[0], await topic_found(remote, stream, topic))
 
 
 def loss_of(topic: values.Topic) -> str:
     return f"{topic.partitions_count} partitions, {topic.messages_count} messages, {size_text(topic.size_bytes)}"
 
 
-@remote(settings_family, "show")
+@remote(settings_family, "show", reads=True)
 async def show_settings(remote: Remote, stream: Stream, topic: Topic) -> None:
     """What is set, and the server's defaults."""
     remote.show(await remote.client.topic_settings(identifier(stream), identifier(topic)), ("key", "value", "is_set"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.identity import identifier
 from shardd.cli.names import TokenName, User
-from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, asked, identifier, remote
+from shardd.cli.output import named_with_id, plain
+from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, asked, remote
+
+if TYPE_CHECKING:
+    from shardd.client import values
 
 user_family = Family("Users of a server.")
 token_family = Family("Tokens of the user who asks.")
@@ -18,28 +23,31 @@ FromStdin = Annotated[bool, Option("--password-stdin", about="Read passwords fro
 Grants = Annotated[list[str] | None, Option("--grant", about="A right everywhere, such as poll_messages.")]
 
 
-@remote(user_family, "list")
+@remote(user_family, "list", reads=True)
 async def list_users(remote: Remote) -> None:
     """All users."""
     remote.show(await remote.client.users(), ("id", "name", "active", "created_at_us"))
 
 
-@remote(user_family, "get")
+@remote(user_family, "get", reads=True)
 async def get_user(remote: Remote, user: User) -> None:
     """A user and its rights."""
-    from shardd.cli.output import plain
+    facts = plain(await _found(remote, user))
+    if remote.output.value == "table":
+        rights = facts.pop("permissions") or {}
+        facts["rights"] = [name for name, given in rights.items() if given is True]
+        facts["rights_in_streams"] = list(rights.get("streams", {}))
+    remote.show_one(facts)
+
+
+async def _found(remote: Remote, user: str) -> values.User:
     from shardd.client import statuses
     from shardd.client.errors import NotFoundError
 
     found = await remote.client.user(identifier(user))
     if found is None:
         raise NotFoundError(min(statuses.NOT_FOUND))
-    facts = plain(found)
-    if remote.output.value == "table":
-        rights = facts.pop("permissions") or {}
-        facts["rights"] = [name for name, given in rights.items() if given is True]
-        facts["rights_in_streams"] = list(rights.get("streams", {}))
-    remote.show_one(facts)
+    return found
 
 
 @remote(user_family, "create")
@@ -110,9 +118,11 @@ def _asked(question: str, from_stdin: bool) -> str:
 @remote(user_family, "delete")
 async def delete_user(remote: Remote, user: User, yes: Yes = False) -> None:
     """Delete a user with its tokens; its connections end."""
-    remote.confirm(f"User {user} goes with its rights and tokens.", yes=yes)
-    await remote.client.delete_user(identifier(user))
-    remote.done(f"user {user} is deleted", user=user, deleted=True)
+    found = await _found(remote, user)
+    named = named_with_id(found)
+    remote.confirm(f"User {named} goes with its rights and tokens.", yes=yes)
+    await remote.client.delete_user(found.id)
+    remote.done(f"user {named} is deleted", user=found.name, id=found.id, deleted=True)
 
 
 # ---- tokens ----

@@ -31,9 +31,9 @@ def shown(name: str, value: Any) -> str:
     if name == "run_time_us":
         return f"{value // 1_000_000} s"
     if name == "message_expiry_us":
-        return "never" if value in (0, _NEVER) else f"{value / 1e6:g} s"
+        return "default" if value == 0 else "never" if value == _NEVER else f"{value / 1e6:g} s"
     if name == "max_topic_size_bytes" and value in (0, _NEVER):
-        return "unlimited"
+        return "unlimited" if value else "default"
     if name.endswith("_bytes"):
         return size_text(value)
     if isinstance(value, float):

@@ -13,6 +13,7 @@ import typer
 
 from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
+from shardd.cli.output import shown
 from shardd.cli.remote import CommandError
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
@@ -213,18 +214,21 @@ def _json(
     return msgspec.json.encode(facts)
 
 
+def _max_size(size: int) -> str:
+    named = {limits.SERVER_DEFAULT: "default", limits.UNLIMITED: "unlimited"}
+    return named.get(size) or format_size(size)
+
+
 def _text(
     topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
 ) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
-    never = topic.message_expiry_us in (limits.SERVER_DEFAULT, limits.UNLIMITED)
-    unlimited = topic.max_topic_size_bytes in (limits.SERVER_DEFAULT, limits.UNLIMITED)
     rows = [
         ("topic", f"{topic.name} (id {topic.id})"),
         ("created", made.replace("+00:00", "Z")),
         ("messages", f"{topic.messages_count} in {topic.size_bytes} bytes"),
-        ("message expiry", "never" if never else f"{topic.message_expiry_us / 1e6:g} s"),
-        ("max size", "unlimited" if unlimited else format_size(topic.max_topic_size_bytes)),
+        ("message expiry", shown("message_expiry_us", topic.message_expiry_us)),
+        ("max size", _max_size(topic.max_topic_size_bytes)),
         ("compression", Compression(topic.compression).name.lower()),
         ("replication factor", str(topic.replication_factor)),
     ]

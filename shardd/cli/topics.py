@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.durations import NEVER, expiry_us
 from shardd.cli.identity import identifier
 from shardd.cli.names import Stream, Topic
 from shardd.cli.output import size_text
@@ -26,34 +29,26 @@ def _others() -> typer.Typer:
 topic_family = Family("Topics of a running server.", _others)
 settings_family = Family("Settings that only shardd has.")
 topic_family.families["settings"] = settings_family
-_NEVER: Final = (1 << 64) - 1
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _UNITS_BYTES: Final = {"b": 1, "kb": 1000, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
-Expiry = Annotated[str | None, Option("--expiry", about="Such as 90s, 12h, 7d; never; default (the server's).")]
+_DIGITS: Final = re.compile(r"\d{1,20}(\.\d{1,9})?", re.ASCII)
+
+Expiry = Annotated[str | None, Option("--expiry", about="Such as 90s, 1h30m, 7d; never; default (the server's).")]
+Force = Annotated[bool, Option("--force", about="An expiry below a second is meant.")]
 MaxSize = Annotated[str | None, Option("--max-size", about="Such as 500MB, 10GiB; unlimited; default.")]
 NewName = Annotated[str, Argument("NAME")]
-
-
-def expiry_us(text: str) -> int:
-    """CommandError for what is no duration."""
-    if text in ("never", "default"):
-        return _NEVER if text == "never" else 0
-    try:
-        return int(float(text[:-1]) * _UNITS_S[text[-1]] * 1_000_000) or 1
-    except (ValueError, KeyError, IndexError, OverflowError):
-        raise CommandError(f"{text!r} is no duration; write 90s, 12h, 7d, never or default", EXIT_USAGE) from None
 
 
 def size_bytes(text: str) -> int:
     """CommandError for what is no size."""
     if text in ("unlimited", "default"):
-        return _NEVER if text == "unlimited" else 0
+        return NEVER if text == "unlimited" else 0
     digits = text.rstrip("BbKkMmGgiI")
-    try:
-        return int(float(digits) * _UNITS_BYTES[text[len(digits) :].lower() or "b"])
-    except (ValueError, KeyError, OverflowError):
-        raise CommandError(f"{text!r} is no size; write 500MB, 10GiB, unlimited or default", EXIT_USAGE) from None
+    unit = _UNITS_BYTES.get(text[len(digits) :].lower() or "b")
+    size = int(Fraction(digits) * unit) if unit and _DIGITS.fullmatch(digits) else 0
+    if not 0 < size < NEVER:
+        raise CommandError(f"{text!r} is not a size; write 500MB, 10GiB, unlimited or default", EXIT_USAGE)
+    return size
 
 
 @remote(topic_family, "list", reads=True)
@@ -93,14 +88,15 @@ async def create_topic(
     partitions: Annotated[int, Option("--partitions", least=0, most=1000)] = 1,
     expiry: Expiry = None,
     max_size: MaxSize = None,
+    force: Force = False,
 ) -> None:
     """Make a topic."""
     made = await remote.client.create_topic(
         identifier(stream),
         name,
         partitions,
-        expiry_us=expiry_us(expiry or "default"),
-        max_bytes=size_bytes(max_size or "default"),
+        expiry_us=expiry_us("default" if expiry is None else expiry, force=force),
+        max_bytes=size_bytes("default" if max_size is None else max_size),
     )
     sentence = f"topic {stream}/{made.name} is made (id {made.id}, {made.partitions_count} partitions)"
     remote.done(sentence, stream=stream, topic=made.name, id=made.id, partitions=made.partitions_count)
@@ -114,19 +110,50 @@ async def update_topic(
     name: Annotated[str | None, Option("--name", about="Another name.")] = None,
     expiry: Expiry = None,
     max_size: MaxSize = None,
+    force: Force = False,
 ) -> None:
     """Change name, expiry or size; what is not given stays."""
-    found = await topic_found(remote, stream, topic)
-    await remote.client.update_topic(
-        identifier(stream),
-        identifier(topic),
-        name or found.name,
-        compression=found.compression,
-        expiry_us=found.message_expiry_us if expiry is None else expiry_us(expiry),
-        max_bytes=found.max_topic_size_bytes if max_size is None else size_bytes(max_size),
-        replication=found.replication_factor,
+    if name is expiry is max_size is None:
+        raise CommandError("nothing was changed; say what is to be: --name, --expiry or --max-size", EXIT_USAGE)
+    if name == "":
+        raise CommandError("nothing was changed; --name '' is not a name: it has 1 to 255 bytes", EXIT_USAGE)
+    changes = _Changes(
+        name,
+        None if expiry is None else expiry_us(expiry, force=force),
+        None if max_size is None else size_bytes(max_size),
     )
-    remote.done(f"topic {stream}/{topic} is changed", stream=stream, topic=name or found.name)
+    await _change(remote, stream, topic, changes)
+    remote.done(f"topic {stream}/{topic} is changed", stream=stream, topic=topic if name is None else name)
+
+
+class _Changes(NamedTuple):
+    """None: as it is."""
+
+    name: str | None
+    expiry_us: int | None
+    max_bytes: int | None
+
+
+async def _change(remote: Remote, stream: str, topic: str, changes: _Changes) -> None:
+    """A server that is not shardd wants all values, so those that it has are read before."""
+    from shardd.client import commands
+    from shardd.client.errors import ClientError
+
+    place = identifier(stream), identifier(topic)
+    try:
+        await remote.client.change_topic(*place, **changes._asdict())
+    except ClientError as error:
+        if getattr(error, "status", 0) != commands.UNKNOWN_COMMAND:
+            raise
+        found = await topic_found(remote, stream, topic)
+        await remote.client.update_topic(
+            *place,
+            found.name if changes.name is None else changes.name,
+            compression=found.compression,
+            expiry_us=found.message_expiry_us if changes.expiry_us is None else changes.expiry_us,
+            max_bytes=found.max_topic_size_bytes if changes.max_bytes is None else changes.max_bytes,
+            replication=found.replication_factor,
+        )
 
 
 @remote(topic_family, "delete")

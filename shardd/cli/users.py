@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.durations import token_expiry_us
 from shardd.cli.identity import identifier
 from shardd.cli.names import TokenName, User
 from shardd.cli.output import named_with_id, plain
@@ -141,7 +142,7 @@ async def create_token(
     expiry_days: Annotated[float, Option("--expiry-days", least=0.0, about="0: never.")] = 30.0,
 ) -> None:
     """Make a token. It is told only here."""
-    token = await remote.client.create_token(name, expiry_us=int(expiry_days * 86_400_000_000))
+    token = await remote.client.create_token(name, expiry_us=token_expiry_us(expiry_days))
     remote.done(token, name=name, token=token)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.identity import identifier
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 group_family = Family("Consumer groups of a topic.")
 offset_family = Family("Stored offsets.")
 lag_family = Family()
+_WHEN_IT_BEGINS: Final = "; a consumer that runs goes on where it is and stores over it: stop it first"
 Consumer = Annotated[str, Argument("CONSUMER", about="Of a group, or with --consumer of one by itself.")]
 Alone = Annotated[bool, Option("--consumer", about="Not a group.")]
 PartitionId = Annotated[int, Argument("PARTITION", least=0)]
@@ -59,13 +60,24 @@ async def create_group(remote: Remote, stream: Stream, topic: Topic, name: Annot
 
 
 @remote(group_family, "delete")
-async def delete_group(remote: Remote, stream: Stream, topic: Topic, group: Group, yes: Yes = False) -> None:
+async def delete_group(
+    remote: Remote,
+    stream: Stream,
+    topic: Topic,
+    group: Group,
+    force: Annotated[bool, Option("--force", about="Also when members run; they get an error.")] = False,
+    yes: Yes = False,
+) -> None:
     """Delete a group with its stored offsets."""
     found = await _group(remote, stream, topic, group)
     place, named = await place_of(remote, stream, topic), named_with_id(found)
+    if found.members_count and not force:
+        raise CommandError(
+            f"group {named} of {place} has {found.members_count} members; stop them first, or say --force"
+        )
     loss = f"{found.members_count} members and what it has stored"
     remote.confirm(f"Group {named} of {place} goes with {loss}.", yes=yes)
-    await remote.client.delete_group(*place.ids, found.id)
+    await remote.client.delete_group(*place.ids, found.id, force=force)
     remote.done(f"group {named} is deleted", group=found.name, id=found.id, deleted=True)
 
 
@@ -188,7 +200,11 @@ async def update_offset(
     place = (identifier(consumer), identifier(stream), identifier(topic), partition)
     async with _changing(remote, stream, topic, consumer, alone):
         await remote.client.store_offset(*place, offset, group=not alone)
-    remote.done(f"{consumer} has {offset} stored in partition {partition}", partition=partition, stored=offset)
+    remote.done(
+        f"{consumer} has {offset} stored in partition {partition}" + (_WHEN_IT_BEGINS if alone else ""),
+        partition=partition,
+        stored=offset,
+    )
 
 
 @remote(offset_family, "delete")
@@ -206,7 +222,11 @@ async def delete_offset(
     place = (identifier(consumer), identifier(stream), identifier(topic), partition)
     async with _changing(remote, stream, topic, consumer, alone):
         await remote.client.delete_offset(*place, group=not alone)
-    remote.done(f"{consumer} has nothing stored in partition {partition}", partition=partition, stored=None)
+    remote.done(
+        f"{consumer} has nothing stored in partition {partition}" + (_WHEN_IT_BEGINS if alone else ""),
+        partition=partition,
+        stored=None,
+    )
 
 
 @remote(lag_family, "lag", reads=True)

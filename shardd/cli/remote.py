@@ -75,9 +75,9 @@ class Remote:
 
     def done(self, sentence: str, **facts: Any) -> None:
         """What was changed, as a sentence or as facts."""
-        from shardd.cli.output import dumps
+        from shardd.cli.output import dumps, printable
 
-        print(sentence if self.output is Format.TABLE else dumps(facts))
+        print(printable(sentence) if self.output is Format.TABLE else dumps(facts))
 
     def confirm(self, loss: str, *, yes: bool) -> None:
         """Asks whether something may be lost. CommandError without an answer, or when it is no."""
@@ -210,5 +210,7 @@ async def explained(client: Client, error: Any, values: dict[str, Any]) -> Comma
 
 
 def end(sentence: str, status: int) -> NoReturn:
-    print(f"shardd: {sentence}", file=sys.stderr)
+    from shardd.cli.output import printable
+
+    print(f"shardd: {printable(sentence)}", file=sys.stderr)
     raise SystemExit(status)

@@ -13,7 +13,7 @@ import typer
 
 from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
-from shardd.cli.output import shown
+from shardd.cli.output import printable, shown
 from shardd.cli.remote import CommandError
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
@@ -151,7 +151,7 @@ def _run(work: Callable[[Connection], None], address: str | None, username: str 
         typer.echo(f"shardd: {_SENTENCES.get(error.status, str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
     except (ConnectionFailedError, TopError, TopicError, ValueError) as error:
-        typer.echo(f"shardd: {error}", err=True)
+        typer.echo(f"shardd: {printable(str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 
@@ -224,7 +224,7 @@ def _text(
 ) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
     rows = [
-        ("topic", f"{topic.name} (id {topic.id})"),
+        ("topic", f"{printable(topic.name)} (id {topic.id})"),
         ("created", made.replace("+00:00", "Z")),
         ("messages", f"{topic.messages_count} in {topic.size_bytes} bytes"),
         ("message expiry", shown("message_expiry_us", topic.message_expiry_us)),

@@ -10,7 +10,7 @@ from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.durations import NEVER, expiry_us
 from shardd.cli.identity import identifier
 from shardd.cli.names import Stream, Topic
-from shardd.cli.output import size_text
+from shardd.cli.output import printable, size_text
 from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, Yes, remote
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Place(NamedTuple):
     topic: values.Topic
 
     def __str__(self) -> str:
-        return f"{self.stream.name}/{self.topic.name} (ids {self.stream.id}/{self.topic.id})"
+        return f"{printable(self.stream.name)}/{printable(self.topic.name)} (ids {self.stream.id}/{self.topic.id})"
 
     @property
     def ids(self) -> tuple[int, int]:

@@ -26,6 +26,10 @@ EXIT_DENIED: Final = 5
 EXIT_NO_SERVER: Final = 6
 
 
+_U32_MAX: Final = (1 << 32) - 1
+_U64_MAX: Final = (1 << 64) - 1
+
+
 class Format(StrEnum):
     """How answers are shown."""
 
@@ -105,6 +109,15 @@ def asked(question: str, *, hidden: bool = False) -> str:
         raise CommandError("interrupted", EXIT_INTERRUPTED) from None
 
 
+def _fits(values: dict[str, Any]) -> None:
+    """Ends the process for a number that no field of the protocol holds."""
+    for name, value in values.items():
+        most = _U64_MAX if name in ("offset", "to_offset", "count") else _U32_MAX
+        for each in value if isinstance(value, list) else [value]:
+            if type(each) is int and not -most <= each <= most:
+                end(f"{name} {str(each)[:30]} is too large, at most {most}", EXIT_USAGE)
+
+
 Work = Callable[..., Coroutine[Any, Any, None]]
 
 
@@ -120,6 +133,7 @@ def remote(
     def register(work: Work) -> Work:
         def run(**values: Any) -> None:
             shown = values.pop("output") if output else Format.TABLE
+            _fits(values)
             only_reads = reads(values) if callable(reads) else reads
             carry_out(work, values.pop("url"), values.pop("context"), shown, values, reads=only_reads)
 
@@ -167,6 +181,8 @@ def carry_out(
         end(str(error), error.status)
     except ClientError as error:  # settings
         end(str(error), EXIT_USAGE)
+    except UnicodeEncodeError as error:
+        end(f"{error.object!r} is not UTF-8; names and values of the server are", EXIT_USAGE)
 
 
 def chosen_settings(url: str | None, context: str | None) -> Settings:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardd.cli.formats import Writer, json_line, writer
+from shardd.cli.identity import identifier
 from shardd.cli.reading import COUNT_MAX, Span, Start, bounds_of, first_offset, polled
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.remote import CommandError, Remote
+from shardd.cli.standard import EXIT_USAGE, out
 
 if TYPE_CHECKING:
     from shardd.client.messages import Message
@@ -74,11 +75,6 @@ class Sink:
         out(b"".join(lines))
         self.written += len(lines)
         return taken
-
-
-def out(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 async def consume(remote: Remote, stream: str, topic: str, options: Options) -> int:

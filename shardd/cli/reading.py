@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.durations import duration_us
+from shardd.cli.identity import identifier
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
 
 if TYPE_CHECKING:
     from shardd.client.commands import Command
     from shardd.client.values import PartitionBounds
 
 READER: Final = "shardd-cli"
-_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
-_UNITS_US: Final = {
-    "ms": 10**3,
-    "s": 10**6,
-    "m": 60 * 10**6,
-    "h": 3600 * 10**6,
-    "d": 86400 * 10**6,
-    "w": 604800 * 10**6,
-}
 _PAUSE_S: Final = 0.05
 COUNT_MAX: Final = 4096
 BYTES_MAX: Final = 4 << 20
@@ -51,17 +43,17 @@ def time_us(text: str) -> int:
     """-1h, a date as in ISO 8601 (UTC without a zone), or microseconds since 1970. CommandError."""
     from datetime import UTC, datetime
 
-    if ago := _AGO.fullmatch(text):
-        return max(0, time.time_ns() // 1000 - int(float(ago[1]) * _UNITS_US[ago[2]]))
+    if text.startswith("-"):
+        return max(0, time.time_ns() // 1000 - duration_us(text[1:]))
     if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
         return int(text)
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise CommandError(
             f"{text!r} is no time: write -1h, 2026-01-31T12:00:00Z or microseconds", EXIT_USAGE
         ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    return max(0, int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000))
 
 
 async def bounds_of(remote: Remote, stream: str, topic: str, chosen: Sequence[int] = ()) -> tuple[PartitionBounds, ...]:

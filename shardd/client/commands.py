@@ -290,6 +290,30 @@ def update_topic(
     return Command(304, wire.identifiers(stream, topic) + payload, nothing)
 
 
+def change_topic(
+    stream: Identifier,
+    topic: Identifier,
+    *,
+    name: str | None = None,
+    compression: int | None = None,
+    expiry_us: int | None = None,
+    max_bytes: int | None = None,
+    replication: int | None = None,
+) -> Command[None]:
+    """What is not given stays, whatever has changed meanwhile; status 3 of a server that is not shardd."""
+    values = (
+        b"" if name is None else wire.text8(name),
+        b"" if compression is None else wire.u8(compression),
+        b"" if expiry_us is None else wire.u64(expiry_us),
+        b"" if max_bytes is None else wire.u64(max_bytes),
+        b"" if replication is None else wire.u8(replication),
+    )
+    present = sum(1 << bit for bit, value in enumerate(values) if value)
+    return Command(
+        _EXTENSIONS + 0x23, wire.identifiers(stream, topic) + wire.u8(present) + b"".join(values), nothing, True
+    )
+
+
 def purge_topic(stream: Identifier, topic: Identifier) -> Command[None]:
     return Command(305, wire.identifiers(stream, topic), nothing)
 

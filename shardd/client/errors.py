@@ -109,6 +109,10 @@ class InvalidRequestError(ServerError):
     """The server takes no such request or value."""
 
 
+class GroupInUseError(ClientError):
+    """A group with members is deleted only with `force`."""
+
+
 class DeliveryError(ClientError):
     """A message was not stored, or nobody knows: `fate`. `__cause__` is the last thing that went wrong."""
 

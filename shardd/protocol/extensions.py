@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, leases, producers, topic_settings
+from shardd.protocol import bounds, leases, producers, topic_change, topic_settings
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -36,6 +36,7 @@ class ExtensionCode(IntEnum):
     STORE_POSITION = 0x5344_001A
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
+    CHANGE_TOPIC = 0x5344_0023  # shardd.protocol.topic_change
     INIT_PRODUCER = 0x5344_0030  # shardd.protocol.producers
     SEND_ONCE = 0x5344_0031
 
@@ -72,6 +73,7 @@ AnyExtensionRequest = (
     | leases.LeaseFiles
     | topic_settings.SetTopicSettings
     | topic_settings.GetTopicSettings
+    | topic_change.ChangeTopic
     | producers.InitProducer
 )
 
@@ -82,6 +84,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
     ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
     ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
+    ExtensionCode.CHANGE_TOPIC: topic_change.ChangeTopic.read,
     ExtensionCode.INIT_PRODUCER: producers.InitProducer.read,
 }
 
@@ -104,6 +107,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.STORE_POSITION, 1, "store_position"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
+    Extension(ExtensionCode.CHANGE_TOPIC, 1, "change_topic"),
     Extension(ExtensionCode.INIT_PRODUCER, 1, "init_producer"),
     Extension(ExtensionCode.SEND_ONCE, 1, "send_once"),
 )

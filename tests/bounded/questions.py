@@ -19,6 +19,7 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from shardd.protocol.producers import InitProducer, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.bounded.world import MANY, NARROW, SECRET, SUBSCRIBED, TOPICS, WIDE, Size
 from tests.doors.door_server import JsonWire
@@ -210,6 +211,7 @@ def _changing(size: Size) -> Iterator[Question]:
     yield _of(Code.CREATE_TOPIC, "1,000 partitions", _at(MANY) + created)
     yield _of(Code.UPDATE_TOPIC, f"{size.wide} partitions", _at(WIDE, 0) + sizes + wire.str8("other"))
     yield _of(ExtensionCode.SET_TOPIC_SETTINGS, f"{size.wide} partitions", _durable(WIDE, 0))
+    yield _of(ExtensionCode.CHANGE_TOPIC, f"{size.wide} partitions", ChangeTopic(WIDE, 0, "another").encode())
     yield _of(ExtensionCode.SET_TOPIC_SETTINGS, f"{size.crowd} at once", act=_all_at_once)
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.wide} partitions", _at(WIDE, 0) + wire.str8("g2"))
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.groups} groups", _at(NARROW, 0) + wire.str8("new"))

@@ -80,6 +80,8 @@ ALL: list[commands.Command[Any]] = [
     commands.metrics(),
     commands.bounds("s", "t", (1, 2), segments=True),
     commands.set_topic_settings("s", "t", {"ack": "durable"}),
+    commands.change_topic("s", "t", name="u", compression=2, expiry_us=0, max_bytes=1 << 40, replication=1),
+    commands.change_topic("s", 7, max_bytes=0),
     commands.topic_settings("s", "t"),
     commands.lease_files("s", "t", 3, 1 << 40, 600),
 ]

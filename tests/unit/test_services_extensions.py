@@ -16,6 +16,7 @@ from shardd.protocol.poll_requests import WaitingPoll
 from shardd.protocol.positions import PollPosition, PositionHead, StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.protocol.producers import InitProducer, send_once_head
+from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.support import wire
 from tests.support.load import owner_of
@@ -70,6 +71,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_001A, 1, "store_position"),
         (0x5344_0020, 1, "set_topic_settings"),
         (0x5344_0021, 1, "get_topic_settings"),
+        (0x5344_0023, 1, "change_topic"),
         (0x5344_0030, 1, "init_producer"),
         (0x5344_0031, 1, "send_once"),
     ]
@@ -94,6 +96,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
         ExtensionCode.STORE_POSITION: STORE_POSITION.encode(),
         ExtensionCode.SET_TOPIC_SETTINGS: SetTopicSettings("nowhere", "nothing", (("ack", "durable"),)).encode(),
         ExtensionCode.GET_TOPIC_SETTINGS: GetTopicSettings("s", "nothing").encode(),
+        ExtensionCode.CHANGE_TOPIC: ChangeTopic("s", "nothing", "other").encode(),
         ExtensionCode.INIT_PRODUCER: InitProducer(7).encode(),
         ExtensionCode.SEND_ONCE: send_once_head(1, 0, 0)
         + wire.batch("nowhere", "nothing", wire.to_partition(0), [wire.message(b"x")]),
@@ -101,7 +104,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 2010, 20, 1009]
+    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
 
 
 def test_leases_want_the_right_to_poll(workers: Workers) -> None:

@@ -141,5 +141,6 @@ def _extension_commands(services: Services) -> Commands:
         ExtensionCode.STORE_POSITION: Command(services.offsets.store_offset, nothing),
         ExtensionCode.SET_TOPIC_SETTINGS: Command(settings.set_topic_settings, nothing),
         ExtensionCode.GET_TOPIC_SETTINGS: Command(settings.get_topic_settings, answers.settings_of_topic),
+        ExtensionCode.CHANGE_TOPIC: Command(services.topics.change_topic, nothing),
         ExtensionCode.INIT_PRODUCER: Command(services.producers.init_producer, encoded),
     }

@@ -443,7 +443,8 @@ class Engine:
     def topic_set_send_limits(
         self, own: list[SendingPartition], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:
-        """What the partitions `own` (those that are not open do not count) take of producers from now on. `partitions`: slot and incarnation of all of the topic."""
+        """What the partitions `own` (those that are not open do not count) take of producers from now on. `partitions`:
+        slot and incarnation of all of the topic."""
     def partition_lease(self, namespace: int, incarnation: int, offset: int, /) -> None:
         """`partition_clean` leaves the files of messages from there on; 2^64-1: none. KeyError."""
     def partition_clean(self, namespace: int, incarnation: int, trash: str, /) -> Cleaned:

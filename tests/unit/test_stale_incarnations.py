@@ -62,7 +62,7 @@ CHANGES: Final[dict[str, Callable[[Any, int, int], object]]] = {
     "partition_sync": lambda e, *place: e.partition_sync(*place, 99),
     "partition_sync_lost": lambda e, *place: e.partition_sync_lost(*place, 5),
     "topic_set_send_limits": lambda e, *place: e.topic_set_send_limits(
-        [SendingPartition(*place, 0)], SendLimits(1), [(0, place[1])]
+        [SendingPartition(place[0], place[1], 0)], SendLimits(1), [(0, place[1])]
     ),
 }
 IGNORED: Final = frozenset(  # one that is gone is no error there

@@ -33,6 +33,8 @@ class Link(asyncio.Protocol):
     def __init__(self, window: int) -> None:
         self._transport: asyncio.Transport | None = None
         self._asked: deque[_Asked] = deque()
+        self._unsent = 0  # bytes that the transport kept when a request was written or the silence looked at
+        self._moved_at = 0.0  # when the look found that these had changed
         self._watch: asyncio.TimerHandle | None = None  # of the silence of the oldest request
         self._head = b""  # of an answer, less than a whole one
         self._parts: list[bytes] = []  # of an answer whose head is here
@@ -129,6 +131,7 @@ class Link(asyncio.Protocol):
         if self._watch is None and patience_s < math.inf:
             self._watch = self._loop.call_later(patience_s, self._look)
         self._transport.write(wire.frame(code, payload))
+        self._unsent = self._transport.get_write_buffer_size()
         return future
 
     def _look(self) -> None:
@@ -137,7 +140,10 @@ class Link(asyncio.Protocol):
         if not self._asked:
             return
         oldest, now = self._asked[0], self._loop.time()
-        due = max(oldest.sent_at, self.heard_at) + oldest.patience_s
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unsent != self._unsent:  # a large request is on its way: the server takes it
+            self._unsent, self._moved_at = unsent, now
+        due = max(oldest.sent_at, self.heard_at, self._moved_at) + oldest.patience_s
         if now >= due:
             self._farewell = ConnectionLostError(f"the server has been silent for {oldest.patience_s:.1f} s")
             self.abort()
@@ -148,7 +154,8 @@ class Link(asyncio.Protocol):
 
     def _extend(self) -> None:
         """An answer that keeps coming is not late."""
-        limit = self._asked[0].limit if self._asked else None
+        oldest = self._asked[0] if self._asked else None
+        limit = None if oldest is None or oldest.future.done() else oldest.limit  # cancelled: nothing to extend
         until = self.heard_at + _COMING_S
         if limit is not None and not limit.expired() and (limit.when() or until) < until:
             limit.reschedule(until)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shardd.client import commands, statuses
-from shardd.client.errors import ClientError, NotFoundError, SettingsError
+from shardd.client.errors import ClientError, ConnectionLostError, NotFoundError, SettingsError
 from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Partitioner = Callable[[bytes, bytes, int], int]
 """(key, payload, partitions) -> partition"""
 
+_REFUSED_PAUSE_S: Final = 0.1  # between two tries at a server that refuses connections
 _P1: Final = 2654435761
 _P2: Final = 2246822519
 _P3: Final = 3266489917
@@ -88,9 +89,18 @@ class TopicSize:
         return self.count
 
     async def refresh(self) -> None:
-        """NotFoundError, ClientError."""
+        """A server that refuses connections may be starting: it is asked again until the deadline. NotFoundError,
+        ClientError."""
         async with self._asking:
-            topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
+            until_s = self._loop.time() + self._deadline_s
+            while True:
+                try:
+                    topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
+                    break
+                except ConnectionLostError as error:
+                    if not error.refused or self._loop.time() + _REFUSED_PAUSE_S >= until_s:
+                        raise
+                await asyncio.sleep(_REFUSED_PAUSE_S)
             if topic is None or not topic.partitions_count:
                 raise NotFoundError(statuses.TOPIC_NOT_FOUND)
             self.count = topic.partitions_count

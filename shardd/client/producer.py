@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -280,7 +281,8 @@ class Producer:
             code, payload = commands.SEND_ONCE, once.head(lane, batch) + payload
         self._on_the_way += 1
         try:
-            future = link.post(code, payload, patience_s=self._client.settings.patience_s)
+            patience_s = self._client.settings.patience_s if self._again_when_unknown else math.inf
+            future = link.post(code, payload, patience_s=patience_s)
         except ConnectionLostError as error:
             self._answered(lane, batch, error)
             return

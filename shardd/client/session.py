@@ -56,8 +56,13 @@ class Session:
                 raise ClosedError("this object is closed")
             if self._link is not None and self._link.usable:
                 return self._link
+            attempted = self._attempt()
             try:
-                return await asyncio.shield(self._attempt())
+                return await asyncio.shield(attempted)
+            except asyncio.CancelledError:
+                if self._closed and attempted.cancelled():  # `close` has ended it, nobody this task
+                    raise ClosedError("this object is closed") from None
+                raise
             except (ConnectionLostError, UnavailableError, DeadlineError) as error:
                 if self._final_refusal and isinstance(error, ConnectionLostError) and error.refused:
                     raise

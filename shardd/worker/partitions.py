@@ -177,7 +177,7 @@ class OwnedPartitions:
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 del self._waiting[ids]
-                self._engine.partition_close(namespace(*ids), self._open.get(ids, 0))
+                self._engine.partition_close(namespace(*ids), self._open.pop(ids, 0))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
                 await self._limit_sends(State(), current())

@@ -63,6 +63,7 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
 uint32_t partition_offsets_known(partition *p) { return p->closed ? 0 : partition_have_offsets(p); }
 
 uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id) {
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
     return offsets_has_place(&p->offsets, kind, id) ? 0 : (uint32_t)STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;

@@ -66,6 +66,8 @@ class Bodies:
         instead of the answer. One that asks whether it may send (`Expect`) reads first."""
         if "expect" in request.headers:
             return
+        if getattr(request, "_stream_consumed", False):
+            return  # its last piece was the one too much
         with contextlib.suppress(TimeoutError, ClientDisconnect):
             async with asyncio.timeout(self._timeout_s):
                 async for chunk in request.stream():

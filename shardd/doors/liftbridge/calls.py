@@ -29,7 +29,9 @@ SUBSCRIPTIONS_MAX: Final = 1024
 SUBSCRIPTIONS_OF_ADDRESS_MAX: Final = 256
 SESSIONS_MAX: Final = 256  # of PublishAsync
 SESSIONS_OF_ADDRESS_MAX: Final = 64
-PROBES_MAX: Final = 512  # health and reflection, which need no login
+WATCHES_MAX: Final = 1024  # of health, which live as long as their clients and need no login
+WATCHES_OF_ADDRESS_MAX: Final = 256
+PROBES_MAX: Final = 512  # looks at health and reflection, which need no login
 PROBES_OF_ADDRESS_MAX: Final = 64
 READS_MAX: Final = 128  # requests of users that come in now: each may have 4 MiB
 PROBE_READS_MAX: Final = 32  # requests of strangers
@@ -95,6 +97,7 @@ class Gate:
         self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, connections)
         self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX, connections)
         self.probes = Crowd("probes", PROBES_MAX, PROBES_OF_ADDRESS_MAX, connections)
+        self.watches = Crowd("watches of health", WATCHES_MAX, WATCHES_OF_ADDRESS_MAX, connections)
         self.reads = Crowd("requests that come in", READS_MAX, READS_MAX, connections, waits=True)
         self.probe_reads = Crowd("requests that come in", PROBE_READS_MAX, PROBE_READS_MAX, connections, waits=True)
 

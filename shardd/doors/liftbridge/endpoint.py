@@ -85,7 +85,8 @@ class Service:
         kind = api.message_class(api.request_of(method))
         crowd = self._gate.subscriptions if method not in api.CLIENT_STREAMING else self._gate.sessions
 
-        async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
+        async def handle(_requests: object, context: Context) -> None:
+            """Writes itself: a call that gives way while its client reads slowly ends here, not in the library."""
             call = Call(self._gate, method, context)
             try:
                 await call.authenticate()
@@ -93,7 +94,7 @@ class Service:
                     request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
                     async for responses in serve(call, request):
                         for response in responses:
-                            yield response
+                            await context.write(response)
             except Exception as error:
                 await end(context, error)
 

@@ -54,14 +54,14 @@ class Health:
 
         return await _counted(self._gate, call, answer)
 
-    async def _watch(self, _requests: object, context: Context) -> AsyncIterator[bytes]:
+    async def _watch(self, _requests: object, context: Context) -> None:
         call = Call(self._gate, "Watch", context)
         try:
-            async with self._gate.probes.place(call):
+            async with self._gate.watches.place(call):
                 request = await call.read_one(health_pb2.HealthCheckRequest)
-                yield self._status_of(request.service)
+                await context.write(self._status_of(request.service))
                 await self._stopping.wait()
-                yield self._status_of(request.service)
+                await context.write(self._status_of(request.service))
         except Exception as error:
             await end(context, error)
 
@@ -82,13 +82,13 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
             except DecodeError as error:
                 raise RpcError(StatusCode.INTERNAL, f"grpc: error unmarshalling request: {error}") from None
 
-    async def info(_requests: object, context: Context) -> AsyncIterator[bytes]:
+    async def info(_requests: object, context: Context) -> None:
         call = Call(gate, "ServerReflectionInfo", context)
         try:
             async with gate.probes.place(call):
                 infos: Any = servicer.ServerReflectionInfo(requests_of(call), context)
                 async for response in infos:
-                    yield bytes(response.SerializeToString())
+                    await context.write(bytes(response.SerializeToString()))
         except Exception as error:
             await end(context, error)
 

@@ -38,7 +38,7 @@ NAVIGATION: Final[list[Any]] = [
         "Reference": [
             *(f"reference/{name}.md" for name in ("client", "commands", "settings", "metrics")),
             *("configuration.md", "limits.md", "extensions.md"),
-            *("compatibility.md", "benchmarks.md", "performance.md", "formats.md", "glossary.md"),
+            *("compatibility.md", "benchmarks.md", "performance.md", "formats.md", "files.md", "glossary.md"),
         ]
     },
     {"Guarantees": ["guarantees.md", "guarantees-in-detail.md"]},

@@ -31,9 +31,9 @@ PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args);
 PyObject *shardd_call_set_paused(PyObject *self, PyObject *args);
 PyObject *shardd_call_clean(PyObject *self, PyObject *args);
 PyObject *shardd_call_lease(PyObject *self, PyObject *args);
-PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg);
-PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg);
-PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg);
+PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *args);
+PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *args);
+PyObject *shardd_call_roll_early(PyObject *self, PyObject *args);
 PyObject *shardd_call_slowest(PyObject *self, PyObject *arg);
 PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg);
 PyObject *shardd_call_expiry_clock_begin(PyObject *self, PyObject *arg);
@@ -88,6 +88,11 @@ PyObject *shardd_call_login_moment(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_remember(PyObject *self, PyObject *args);
 PyObject *shardd_call_login_is_known(PyObject *self, PyObject *args);
 
+/* binding/engine_partitions.c: a partition that is open here, or NULL with KeyError. What changes one names its
+ * incarnation, too: another one may be in its place by now. */
+struct owned *shardd_partition_at(PyObject *self, unsigned long long ns);
+struct owned *shardd_partition_named(PyObject *self, unsigned long long ns, unsigned long long incarnation);
+
 /* binding/engine_partitions.c, binding/engine_counters.c: rows of the same table. */
 PyObject *shardd_segment_row(const segment_info *s); /* binding/recover.c */
 PyObject *shardd_call_partition_open(PyObject *self, PyObject *args);
@@ -95,8 +100,8 @@ PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg);
 PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_change_layout(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg);
-PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg);
-PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg);
+PyObject *shardd_call_partition_close(PyObject *self, PyObject *args);
+PyObject *shardd_call_partition_flush(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args);

@@ -126,10 +126,11 @@ static const uint8_t *behind(const uint8_t *record) {
     return payload_of(record) + payload_size_of(record) + headers_size_of(record);
 }
 
-/* Reads the head, and looks whether all messages are there; false with an exception. */
-static bool read_polled(const uint8_t *answer, Py_ssize_t size, polled *out) {
-    const uint8_t *end = answer + size, *at = answer + POLLED_HEAD_SIZE;
-    bool whole = size >= (Py_ssize_t)POLLED_HEAD_SIZE;
+/* Reads the head, which may be longer than a classic one, and looks whether all messages are there; false with an
+ * exception. */
+static bool read_polled(const uint8_t *answer, Py_ssize_t size, Py_ssize_t head_size, polled *out) {
+    bool whole = head_size >= (Py_ssize_t)POLLED_HEAD_SIZE && size >= head_size;
+    const uint8_t *end = answer + size, *at = whole ? answer + head_size : end;
     *out = (polled){.data = at, .end = end};
     if (whole) {
         out->partition = load_u32(answer);
@@ -222,16 +223,16 @@ static PyObject *messages_of(const polled *p, PyTypeObject *kind) {
 
 static PyObject *decode_polled(PyObject *module, PyObject *args) {
     const char *answer;
-    Py_ssize_t size;
+    Py_ssize_t size, head_size = POLLED_HEAD_SIZE;
     PyObject *kind;
     polled p;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y#O!", &answer, &size, &PyType_Type, &kind)) return NULL;
+    if (!PyArg_ParseTuple(args, "y#O!|n", &answer, &size, &PyType_Type, &kind, &head_size)) return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
         PyErr_SetString(PyExc_TypeError, "messages have to be tuples");
         return NULL;
     }
-    if (!read_polled((const uint8_t *)answer, size, &p)) return NULL;
+    if (!read_polled((const uint8_t *)answer, size, head_size, &p)) return NULL;
     PyObject *messages = messages_of(&p, (PyTypeObject *)kind);
     if (messages == NULL) return NULL;
     return Py_BuildValue("(kKN)", (unsigned long)p.partition, (unsigned long long)p.current_offset, messages);
@@ -239,11 +240,11 @@ static PyObject *decode_polled(PyObject *module, PyObject *args) {
 
 static PyObject *payload_lines(PyObject *module, PyObject *args) {
     const char *answer;
-    Py_ssize_t size;
+    Py_ssize_t size, head_size = POLLED_HEAD_SIZE;
     polled p;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y#", &answer, &size)) return NULL;
-    if (!read_polled((const uint8_t *)answer, size, &p)) return NULL;
+    if (!PyArg_ParseTuple(args, "y#|n", &answer, &size, &head_size)) return NULL;
+    if (!read_polled((const uint8_t *)answer, size, head_size, &p)) return NULL;
     PyObject *lines = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(p.payload_bytes + p.count));
     if (lines == NULL) return NULL;
     char *out = PyBytes_AsString(lines);

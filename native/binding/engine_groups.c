@@ -68,10 +68,10 @@ PyObject *shardd_call_seat_take(PyObject *self, PyObject *args) {
 
 PyObject *shardd_call_fence_drop(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     unsigned group;
-    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &group)) return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKI", &ns, &incarnation, &group)) return NULL;
     owned *o = core_owned(&e->core, ns);
-    if (o != NULL) fences_drop(&o->fences, group);
+    if (o != NULL && o->incarnation == incarnation) fences_drop(&o->fences, group);
     Py_RETURN_NONE;
 }

@@ -12,12 +12,18 @@
 
 #define SYNC_FDS 256
 
-/* The partition with that namespace or NULL with KeyError. */
-static owned *find_partition(PyObject *self, unsigned long long ns) {
+owned *shardd_partition_at(PyObject *self, unsigned long long ns) {
     engine *e = shardd_engine_of(self);
     owned *o = e != NULL ? core_owned(&e->core, ns) : NULL;
     if (e != NULL && o == NULL) PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
     return o;
+}
+
+owned *shardd_partition_named(PyObject *self, unsigned long long ns, unsigned long long incarnation) {
+    owned *o = shardd_partition_at(self, ns);
+    if (o == NULL || o->incarnation == incarnation) return o;
+    PyErr_Format(PyExc_KeyError, "partition %llu is not open here as incarnation %llu", ns, incarnation);
+    return NULL;
 }
 
 static segment_info *read_segments(PyObject *list, size_t *count) {
@@ -57,12 +63,13 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, segment_size, durable_end, log_start = 0;
     partition_limits limits = {0};
     unsigned slot, state, level;
-    const char *directory;
+    const char *directory, *waiting = NULL;
+    Py_ssize_t waiting_bytes = 0;
     PyObject *segment_list, *damaged_list;
     size_t count;
-    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!IO!K|KO&", &ns, &incarnation, &slot, &directory, &segment_size,
+    if (e == NULL || !PyArg_ParseTuple(args, "KKIsKIO!IO!K|KO&y#", &ns, &incarnation, &slot, &directory, &segment_size,
                                        &state, &PyList_Type, &segment_list, &level, &PyList_Type, &damaged_list,
-                                       &durable_end, &log_start, shardd_read_limits, &limits))
+                                       &durable_end, &log_start, shardd_read_limits, &limits, &waiting, &waiting_bytes))
         return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
     if (slot >= SHARED_STATS_SLOTS) return PyErr_Format(PyExc_ValueError, "slot %u is above the table", slot);
@@ -87,7 +94,9 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .room = &e->core.commit.room,
                            .files = &e->core.files,
                            .producing = &e->core.producing,
-                           .ids = &e->core.ids};
+                           .ids = &e->core.ids,
+                           .waiting = (const index_entry *)(const void *)waiting,
+                           .waiting_count = (size_t)waiting_bytes / INDEX_ENTRY_SIZE};
     partition *p = partition_open(&o, segments, count);
     free(segments);
     if (p == NULL) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
@@ -100,20 +109,21 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
         errno = -result;
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, directory);
     }
-    Py_RETURN_NONE;
+    return Py_BuildValue("(ii)", partition_unread_offsets(p), partition_unread_producers(p));
 }
 
-PyObject *shardd_call_partition_close(PyObject *self, PyObject *arg) {
+PyObject *shardd_call_partition_close(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    core_partition_remove(&e->core, ns);
+    unsigned long long ns, incarnation;
+    if (e == NULL || !PyArg_ParseTuple(args, "KK", &ns, &incarnation)) return NULL;
+    const owned *o = core_owned(&e->core, ns);
+    if (o != NULL && o->incarnation == incarnation) core_partition_remove(&e->core, ns);
     Py_RETURN_NONE;
 }
 
 PyObject *shardd_call_partition_segments(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    owned *o = PyErr_Occurred() ? NULL : shardd_partition_at(self, ns);
     if (o == NULL) return NULL;
     uint32_t count = partition_segment_count(o->p), hidden = count > 0 ? count - partition_segments(o->p) : 0;
     PyObject *list = PyList_New((Py_ssize_t)(count - hidden));
@@ -131,7 +141,7 @@ PyObject *shardd_call_partition_surveyed(PyObject *self, PyObject *args) {
     PyObject *ranges;
     if (!PyArg_ParseTuple(args, "KKKKO!", &ns, &incarnation, &segment, &first_timestamp, &PyList_Type, &ranges))
         return NULL;
-    owned *o = find_partition(self, ns);
+    owned *o = shardd_partition_at(self, ns);
     if (o == NULL) return NULL;
     if (o->incarnation == incarnation) {
         if (first_timestamp != 0) partition_surveyed(o->p, segment, first_timestamp);
@@ -145,7 +155,7 @@ PyObject *shardd_call_partition_change_layout(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, start;
     unsigned bits;
     if (!PyArg_ParseTuple(args, "KKKI", &ns, &incarnation, &start, &bits)) return NULL;
-    owned *o = find_partition(self, ns);
+    owned *o = shardd_partition_at(self, ns);
     const segment_layout *layout = segment_layout_of(bits);
     if (o == NULL) return NULL;
     if (layout == NULL) return PyErr_Format(PyExc_ValueError, "layout %u is not known", bits);
@@ -154,7 +164,7 @@ PyObject *shardd_call_partition_change_layout(PyObject *self, PyObject *args) {
 
 PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    owned *o = PyErr_Occurred() ? NULL : shardd_partition_at(self, ns);
     if (o == NULL) return NULL;
     PyObject *list = PyList_New(0);
     const damaged_range *r;
@@ -167,18 +177,20 @@ PyObject *shardd_call_partition_damage(PyObject *self, PyObject *arg) {
     return list;
 }
 
-PyObject *shardd_call_partition_flush(PyObject *self, PyObject *arg) {
-    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+PyObject *shardd_call_partition_flush(PyObject *self, PyObject *args) {
+    unsigned long long ns, incarnation;
+    if (!PyArg_ParseTuple(args, "KK", &ns, &incarnation)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     return o != NULL ? PyLong_FromUnsignedLong(partition_flush(o->p)) : NULL;
 }
 
 PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation;
     int error;
-    owned *o = PyArg_ParseTuple(args, "KKi", &ns, &incarnation, &error) ? find_partition(self, ns) : NULL;
+    if (!PyArg_ParseTuple(args, "KKi", &ns, &incarnation, &error)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
-    if (o->incarnation == incarnation) sync_lost(o, error);
+    sync_lost(o, error);
     Py_RETURN_NONE;
 }
 
@@ -189,8 +201,9 @@ static PyObject *fd_list(const int *fds, size_t count) {
 }
 
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
-    unsigned long long ns, token;
-    owned *o = PyArg_ParseTuple(args, "KK", &ns, &token) ? find_partition(self, ns) : NULL;
+    unsigned long long ns, incarnation, token;
+    if (!PyArg_ParseTuple(args, "KKK", &ns, &incarnation, &token)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     if (!sync_report(o, token)) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -198,18 +211,18 @@ PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args) {
 
 PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     unsigned level;
-    if (e == NULL || !PyArg_ParseTuple(args, "KI", &ns, &level)) return NULL;
+    if (e == NULL || !PyArg_ParseTuple(args, "KKI", &ns, &incarnation, &level)) return NULL;
     if (level > LEVEL_DURABLE) return PyErr_Format(PyExc_ValueError, "%u is no level", level);
-    if (!core_partition_set_level(&e->core, ns, (partition_level)level))
-        return PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
+    if (shardd_partition_named(self, ns, incarnation) == NULL) return NULL;
+    core_partition_set_level(&e->core, ns, (partition_level)level);
     Py_RETURN_NONE;
 }
 
 PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
-    owned *o = PyErr_Occurred() ? NULL : find_partition(self, ns);
+    owned *o = PyErr_Occurred() ? NULL : shardd_partition_at(self, ns);
     return o != NULL ? PyBool_FromLong(partition_level_of(o->p) == LEVEL_DURABLE) : NULL;
 }
 
@@ -217,16 +230,21 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
     unsigned long long ns;
     unsigned kind, id;
     uint64_t value;
-    owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
+    owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? shardd_partition_at(self, ns) : NULL;
     if (o == NULL) return NULL;
+    if (partition_offsets_known(o->p) != 0) {
+        errno = partition_unread_offsets(o->p);
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     if (!partition_offset_get(o->p, (uint8_t)kind, id, &value)) Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(value);
 }
 
 PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
-    unsigned long long ns, assignment = 0;
+    unsigned long long ns, incarnation, assignment = 0;
     unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KII|K", &ns, &kind, &id, &assignment) ? find_partition(self, ns) : NULL;
+    if (!PyArg_ParseTuple(args, "KKII|K", &ns, &incarnation, &kind, &id, &assignment)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     if (!fences_pass(&o->fences, id, assignment)) return PyLong_FromUnsignedLong(STATUS_NOT_RESOLVED_CONSUMER);
     uint32_t status = partition_offset_delete(o->p, (uint8_t)kind, id);
@@ -235,9 +253,10 @@ PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {
-    unsigned long long ns, value, assignment = 0;
+    unsigned long long ns, incarnation, value, assignment = 0;
     unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KIIK|K", &ns, &kind, &id, &value, &assignment) ? find_partition(self, ns) : NULL;
+    if (!PyArg_ParseTuple(args, "KKIIK|K", &ns, &incarnation, &kind, &id, &value, &assignment)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     partition_request what = {.kind = REQUEST_STORE,
                               .consumer_kind = (uint8_t)kind,

@@ -8,16 +8,10 @@
 #include "core/send_limits.h"
 #include "core/sync.h"
 
-static owned *find_partition(PyObject *self, unsigned long long ns) {
-    engine *e = shardd_engine_of(self);
-    owned *o = e != NULL ? core_owned(&e->core, ns) : NULL;
-    if (e != NULL && o == NULL) PyErr_Format(PyExc_KeyError, "partition %llu is not open here", ns);
-    return o;
-}
-
-static owned *partition_named(PyObject *self, PyObject *number) {
-    unsigned long long ns = PyLong_AsUnsignedLongLong(number);
-    return PyErr_Occurred() ? NULL : find_partition(self, ns);
+/* What is in `args` is a namespace and an incarnation. */
+static owned *partition_of(PyObject *self, PyObject *args) {
+    unsigned long long ns, incarnation;
+    return PyArg_ParseTuple(args, "KK", &ns, &incarnation) ? shardd_partition_named(self, ns, incarnation) : NULL;
 }
 
 /* Files have gone, or the manifest knows more: the next sync brings it to the device, the sealer hears of a roll. */
@@ -27,11 +21,11 @@ static void changed(owned *o) {
 }
 
 PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     unsigned count;
     const char *trash;
-    if (!PyArg_ParseTuple(args, "KIs", &ns, &count, &trash)) return NULL;
-    owned *o = find_partition(self, ns);
+    if (!PyArg_ParseTuple(args, "KKIs", &ns, &incarnation, &count, &trash)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     uint32_t deleted;
     bool busy;
@@ -48,10 +42,10 @@ int shardd_read_limits(PyObject *object, void *limits) {
 }
 
 PyObject *shardd_call_set_limits(PyObject *self, PyObject *args) {
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     partition_limits limits;
-    if (!PyArg_ParseTuple(args, "KO&", &ns, shardd_read_limits, &limits)) return NULL;
-    owned *o = find_partition(self, ns);
+    if (!PyArg_ParseTuple(args, "KKO&", &ns, &incarnation, shardd_read_limits, &limits)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     partition_set_limits(o->p, &limits);
     Py_RETURN_NONE;
@@ -87,11 +81,12 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
     send_limits *l = NULL;
     if ((v[0] | v[1] | v[2] | v[3]) != 0 && (l = read_send_limits(e, &values, places)) == NULL) return NULL;
     for (Py_ssize_t i = 0; i < PyList_Size(own); i++) {
-        unsigned long long ns;
+        unsigned long long ns, incarnation;
         unsigned place;
-        if (!PyArg_ParseTuple(PyList_GetItem(own, i), "KI", &ns, &place)) break;
+        if (!PyArg_ParseTuple(PyList_GetItem(own, i), "KKI", &ns, &incarnation, &place)) break;
         owned *o = core_owned(&e->core, ns);
-        if (o == NULL || (l != NULL && place >= l->count)) continue; /* closed meanwhile */
+        if (o == NULL || o->incarnation != incarnation || (l != NULL && place >= l->count))
+            continue; /* closed meanwhile */
         send_limits_release(o->send_limits);
         o->send_limits = send_limits_retain(l);
         o->send_place = place;
@@ -103,10 +98,10 @@ PyObject *shardd_call_set_send_limits(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     int readonly;
-    if (!PyArg_ParseTuple(args, "Kp", &ns, &readonly)) return NULL;
-    owned *o = find_partition(self, ns);
+    if (!PyArg_ParseTuple(args, "KKp", &ns, &incarnation, &readonly)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     o->readonly = readonly != 0;
     once_changed(o);
@@ -114,10 +109,10 @@ PyObject *shardd_call_set_readonly(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_set_paused(PyObject *self, PyObject *args) {
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     int paused;
-    if (!PyArg_ParseTuple(args, "Kp", &ns, &paused)) return NULL;
-    owned *o = find_partition(self, ns);
+    if (!PyArg_ParseTuple(args, "KKp", &ns, &incarnation, &paused)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     o->paused = paused != 0;
     once_changed(o);
@@ -125,11 +120,11 @@ PyObject *shardd_call_set_paused(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
-    unsigned long long ns;
+    unsigned long long ns, incarnation;
     const char *trash;
     partition_cleaned done;
-    if (!PyArg_ParseTuple(args, "Ks", &ns, &trash)) return NULL;
-    owned *o = find_partition(self, ns);
+    if (!PyArg_ParseTuple(args, "KKs", &ns, &incarnation, &trash)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     uint32_t status = partition_clean(o->p, clock_monotonic_us(), trash, &done);
     changed(o);
@@ -138,16 +133,16 @@ PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_lease(PyObject *self, PyObject *args) {
-    unsigned long long ns, offset;
-    if (!PyArg_ParseTuple(args, "KK", &ns, &offset)) return NULL;
-    owned *o = find_partition(self, ns);
+    unsigned long long ns, incarnation, offset;
+    if (!PyArg_ParseTuple(args, "KKK", &ns, &incarnation, &offset)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     partition_lease(o->p, offset);
     Py_RETURN_NONE;
 }
 
-PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {
-    owned *o = partition_named(self, arg);
+PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *args) {
+    owned *o = partition_of(self, args);
     partition_oldest oldest;
     if (o == NULL) return NULL;
     bool droppable = partition_oldest_segment(o->p, &oldest);
@@ -156,13 +151,13 @@ PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *arg) {
                          PyBool_FromLong(oldest.waits));
 }
 
-PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *arg) {
-    owned *o = partition_named(self, arg);
+PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *args) {
+    owned *o = partition_of(self, args);
     return o != NULL ? PyLong_FromUnsignedLongLong(partition_drop_oldest(o->p)) : NULL;
 }
 
-PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg) {
-    owned *o = partition_named(self, arg);
+PyObject *shardd_call_roll_early(PyObject *self, PyObject *args) {
+    owned *o = partition_of(self, args);
     if (o == NULL) return NULL;
     uint32_t status = partition_roll_early(o->p);
     changed(o);
@@ -170,7 +165,8 @@ PyObject *shardd_call_roll_early(PyObject *self, PyObject *arg) {
 }
 
 PyObject *shardd_call_slowest(PyObject *self, PyObject *arg) {
-    owned *o = partition_named(self, arg);
+    unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
+    owned *o = PyErr_Occurred() ? NULL : shardd_partition_at(self, ns);
     if (o == NULL) return NULL;
     uint8_t kind;
     uint32_t id;

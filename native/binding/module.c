@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "log/producers.h"
 #include "log/record.h"
 
 static PyObject *shared_region_bytes(PyObject *module, PyObject *arg) {
@@ -90,6 +91,8 @@ static const constant constants[] = {
     {"RECORD_BAD_OFFSET", RECORD_BAD_OFFSET},
     {"RECORD_BAD_TIMESTAMP", RECORD_BAD_TIMESTAMP},
     {"RECORD_BAD_CHECKSUM", RECORD_BAD_CHECKSUM},
+    {"PRODUCERS_FILE_BYTES_MAX", PRODUCERS_FILE_BYTES_MAX},
+    {"PRODUCERS_FILE_READ_MAX", PRODUCERS_FILE_READ_MAX},
     {"LEVEL_WRITTEN", LEVEL_WRITTEN},
     {"LEVEL_MEMORY", LEVEL_MEMORY},
     {"LEVEL_DURABLE", LEVEL_DURABLE},

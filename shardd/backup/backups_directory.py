@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from shardd.backup.check import read_checked
 from shardd.backup.format import (
+    BACKUP_BYTES_MAX,
     BACKUP_NAME,
     INCOMPLETE_SUFFIX,
     Backup,
@@ -115,7 +116,7 @@ class Unfinished:
         """Makes everything durable, then backup.json, then the name; the path of the backup. OSError."""
         with opened(self.path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             sync_file_system(descriptor)
-        layout.write_durably(self.path / BACKUP_NAME, encode_backup(backup))
+        layout.write_durably(self.path / BACKUP_NAME, encode_backup(backup), BACKUP_BYTES_MAX)
         self.path.rename(self._final)
         try:
             layout.sync_directory(self._final.parent)

@@ -151,10 +151,16 @@ def file_digest(digest: bytes) -> str:
 
 
 def encode_backup(backup: Backup) -> bytes:
-    """The whole file; whatever digest is in `backup` is replaced."""
+    """The whole file; whatever digest is in `backup` is replaced. BackupError when no reader would take it."""
     bare = msgspec.structs.replace(backup, digest="")
     digest = f"sha256:{hashlib.sha256(msgspec.json.encode(bare)).hexdigest()}"
-    return msgspec.json.encode(msgspec.structs.replace(backup, digest=digest)) + b"\n"
+    content = msgspec.json.encode(msgspec.structs.replace(backup, digest=digest)) + b"\n"
+    if len(content) > BACKUP_BYTES_MAX:
+        raise BackupError(
+            f"{BACKUP_NAME} would have {len(content)} bytes and may have {BACKUP_BYTES_MAX}: delete partitions, or "
+            "stored offsets that are not used any more"
+        )
+    return content
 
 
 def read_backup(path: Path) -> Backup:

@@ -12,7 +12,6 @@ stay, as the files of stored offsets of groups are named after those of their gr
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from typing import Final
 
@@ -20,26 +19,21 @@ from immutables import Map
 from msgspec.structs import replace
 
 from shardd.backup.format import BackupError
-from shardd.metadata.log_file import CUT_HEADER, MAGIC, VERSION_CUT
+from shardd.metadata.births import digest_of, drawn_index, log_without_records
 from shardd.metadata.producers import EPOCHS_MAX
 from shardd.metadata.snapshot import encode_snapshot
 from shardd.metadata.state import Partition, Producer, State, Stream, Topic, User
 
-_LOW_BITS: Final = 32
-_HIGH_MAX: Final = 2**31 - 1
 _EPOCHS_LEAST: Final = 1 << 16  # that began after the backup, at most
 _EPOCHS_SPAN: Final = 1 << 20
-_SHARE: Final = 16  # of the numbers that are left, a restore takes one of the next sixteenth
 
 
 def new_history(state: State) -> State:
     """The same metadata with another index and digest, and all partitions made by that record."""
-    high, low = divmod(state.index, 1 << _LOW_BITS)
-    span = (_HIGH_MAX - high) // _SHARE
-    if span < 1:
+    index = drawn_index(state.index)
+    if index is None:
         raise BackupError("the directory was restored too often: there is no number left for another history")
-    index = (high + 1 + secrets.randbelow(span)) << _LOW_BITS | low
-    digest = hashlib.sha256(b"shardd-restore" + state.digest + index.to_bytes(8, "little")).digest()
+    digest = digest_of(b"shardd-restore", state.digest, index)
     streams = {number: _stream(stream, index) for number, stream in state.streams.items()}
     users = {number: _user(user, index) for number, user in state.users.items()}
     return replace(state, index=index, digest=digest, streams=Map(streams), users=Map(users))
@@ -66,5 +60,4 @@ def _topic(topic: Topic, index: int) -> Topic:
 
 def encode_metadata(state: State) -> tuple[bytes, bytes]:
     """(snapshot, log without a record) that give this state."""
-    header = CUT_HEADER.pack(MAGIC, VERSION_CUT, 0, state.index, state.digest)
-    return encode_snapshot(state, []), header + hashlib.sha256(header).digest()
+    return encode_snapshot(state, []), log_without_records(state)

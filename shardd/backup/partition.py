@@ -19,13 +19,14 @@ import msgspec
 from shardd.backup.format import OffsetEntry, PartitionEntry, SegmentEntry, partition_path
 from shardd.backup.segment import ChangedError, Segment, remove, settled_starts
 from shardd.log import layout
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import UnknownLayoutError
+from shardd.log.offsets_table import StoredOffset
 from shardd.log.segment_reader import log_path, segment_starts
 from shardd.log.single_pass import UnreadableError
-from shardd.log.stored_offsets import read_offsets
+from shardd.log.stored_offsets import UnusableTableError, read_offsets
 from shardd.runtime.throttle import Throttle
 
 ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
@@ -78,8 +79,8 @@ class Taker(msgspec.Struct):
                     return nothing
                 if found is not None and found > incarnation:
                     raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
-                imported_end = read_imported(directory)
-                offsets, notes = read_offsets(directory, incarnation)  # before the messages: never ahead of them
+                imported_end = end_of_import(directory, self.warnings[ids])
+                offsets, notes = _offsets_in(directory, incarnation)  # before the messages: never ahead of them
             except FileNotFoundError as error:
                 raise UnsettledError(f"{path} was changed while it was read: {error}") from error
             except ValueError as error:
@@ -152,3 +153,13 @@ def _opened_directory(path: Path) -> Iterator[Path | None]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _offsets_in(directory: Path, incarnation: int) -> tuple[list[StoredOffset], list[str]]:
+    """A table that cannot be read costs its own content, never the backup. FileNotFoundError, ValueError."""
+    try:
+        return read_offsets(directory, incarnation)
+    except FileNotFoundError:
+        raise
+    except (OSError, UnusableTableError) as error:
+        return [], [f"{directory}: no stored offset is in this backup: {error}"]

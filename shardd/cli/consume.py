@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardd.cli.formats import Writer, json_line, writer
+from shardd.cli.identity import identifier
 from shardd.cli.reading import COUNT_MAX, Span, Start, bounds_of, first_offset, polled
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.remote import CommandError, Remote
+from shardd.cli.standard import EXIT_USAGE, out
 
 if TYPE_CHECKING:
     from shardd.client.messages import Message
@@ -76,11 +77,6 @@ class Sink:
         return taken
 
 
-def out(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
 async def consume(remote: Remote, stream: str, topic: str, options: Options) -> int:
     """How many messages were written. ClientError, CommandError."""
     sink = Sink(options, topic)
@@ -92,7 +88,7 @@ async def consume(remote: Remote, stream: str, topic: str, options: Options) -> 
     spans = []
     for each in bounds:
         begin = await first_offset(remote, stream, topic, each, options.start)
-        spans.append(Span(each.id, begin, -1 if options.follow else each.end))
+        spans.append(Span(each.id, begin, -1 if options.follow else each.end, each.incarnation))
     if options.format == PLAIN and not (options.as_json or options.grep or options.limit):
         from shardd.client.codec import payload_lines
 
@@ -111,6 +107,7 @@ async def _as_member(remote: Remote, stream: str, topic: str, options: Options, 
     """What was written is committed; without --follow it ends when nothing has come for a while."""
     import asyncio
 
+    from shardd.cli.places import reset_sentence, sentence_of, tell
     from shardd.client.consumer import Consumer
 
     committed = 0
@@ -123,6 +120,8 @@ async def _as_member(remote: Remote, stream: str, topic: str, options: Options, 
         commit="manual",
         start=_first_start(options.start),
         batch_messages=min(options.limit or COUNT_MAX, COUNT_MAX),
+        when_reset=lambda reset: tell(reset_sentence(f"{stream}/{topic}", reset.partition, reset.next_offset)),
+        when_lost=lambda loss: tell(sentence_of(f"{stream}/{topic}", loss)),
     ) as consumer:
         while not sink.full:
             try:

@@ -11,6 +11,7 @@ from shardd.cli.doctor_host import host_findings
 from shardd.cli.doctor_log import log
 from shardd.cli.doctor_report import Finding, Level, Roots
 from shardd.cli.doctor_retention import retention_findings
+from shardd.cli.doctor_root import root_password
 from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
 from shardd.cli.doctor_tls import tls_findings
@@ -68,3 +69,4 @@ def as_lines(findings: list[Finding]) -> str:
 
 doctor_app.command()(state)
 doctor_app.command()(log)
+doctor_app.command()(root_password)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 KEY: Final = "key"
 """Messages have no key of their own: the header of this name has it, when one was given."""
 _PIECE: Final = re.compile(r"%(.)|\\(.)|([^%\\]+|[%\\]$)", re.DOTALL)
+_JSON_FIELDS: Final = {"partition", "offset", "timestamp_us", "headers", "payload", "payload_base64"}
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 Writer = Callable[["Message"], bytes]
 
@@ -69,6 +70,20 @@ def writer(text: str, topic: str) -> Writer:
     return lambda message: b"".join([part(message) for part in parts])
 
 
+def unescaped(text: str) -> bytes:
+    r"""With \\t and the like, and \\xNN. CommandError for another escape."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found[1]
+        if name.startswith("x"):
+            return chr(int(name[1:], 16))
+        if name not in _ESCAPES:
+            raise CommandError(f"{text!r} has no meaning: write \\\\ for a backslash", EXIT_USAGE)
+        return _ESCAPES[name].decode()
+
+    return re.sub(r"\\(x[0-7][0-9A-Fa-f]|.|$)", replaced, text, flags=re.DOTALL).encode()
+
+
 def _always(data: bytes) -> Callable[[Message], bytes]:
     return lambda _message: data
 
@@ -109,14 +124,47 @@ def from_json(line: bytes, number: int) -> tuple[bytes, int | None, dict[str, He
     """Payload, partition and headers. CommandError, which names the line."""
     try:
         facts = json.loads(line)
-        payload = base64.b64decode(facts["payload_base64"]) if "payload_base64" in facts else facts["payload"].encode()
-        headers = {
-            key: base64.b64decode(value["base64"]) if isinstance(value, dict) else value
-            for key, value in facts.get("headers", {}).items()
-        }
-        partition = facts.get("partition")
-        if partition is not None and not isinstance(partition, int):
-            raise TypeError
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise CommandError(f"line {number} is no JSON object with a payload", EXIT_USAGE) from None
-    return payload, partition, headers
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict) or ("payload" in facts) == ("payload_base64" in facts):
+        raise CommandError(f"line {number} is not a JSON object with a payload or a payload_base64", EXIT_USAGE)
+    if others := facts.keys() - _JSON_FIELDS:
+        raise CommandError(f"line {number} has a field {min(others)!r}, which cannot be stored", EXIT_USAGE)
+    partition = facts.get("partition")
+    if partition is not None and type(partition) is not int:
+        raise CommandError(f"line {number}: the partition {partition!r} is not a number", EXIT_USAGE)
+    if "payload_base64" in facts:
+        return from_base64(facts["payload_base64"], number), partition, _headers_from(facts, number)
+    try:
+        return facts["payload"].encode(), partition, _headers_from(facts, number)
+    except (AttributeError, UnicodeEncodeError):
+        raise CommandError(f"line {number}: the payload is not a text", EXIT_USAGE) from None
+
+
+def _headers_from(facts: dict[str, Any], number: int) -> dict[str, Header]:
+    headers = facts.get("headers", {})
+    if not isinstance(headers, dict):
+        raise CommandError(f"line {number}: the headers are not an object", EXIT_USAGE)
+    found: dict[str, Header] = {}
+    for key, value in headers.items():
+        if isinstance(value, dict) and value.keys() == {"base64"}:
+            found[key] = from_base64(value["base64"], number)
+        elif isinstance(value, str | bool | int | float):
+            found[key] = value
+        else:
+            sentence = f'line {number}: header {key!r} is not a text, a number, true, false or {{"base64": ...}}'
+            raise CommandError(sentence, EXIT_USAGE)
+    return found
+
+
+def from_base64(text: object, number: int) -> bytes:
+    """Of one alphabet, the standard one or that of URLs, with its padding. CommandError, which names the line."""
+    if isinstance(text, str):
+        try:
+            urls = "-" in text or "_" in text
+            if not (urls and ("+" in text or "/" in text)):
+                return base64.b64decode(text, b"-_" if urls else None, validate=True)
+        except ValueError:
+            pass
+    shown = repr(text)[:40]
+    raise CommandError(f"line {number}: {shown} is not base64 of one alphabet, with padding", EXIT_USAGE)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.identity import identifier
 from shardd.cli.names import Group, Stream, Topic
+from shardd.cli.output import named_with_id
 from shardd.cli.reading import READER, Start, bounds_of, first_offset, time_us
-from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, Yes, identifier, remote
+from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, Yes, remote
+from shardd.cli.topics import place_of, topic_found
 
 if TYPE_CHECKING:
     from shardd.client.values import PartitionBounds
@@ -18,23 +21,22 @@ if TYPE_CHECKING:
 group_family = Family("Consumer groups of a topic.")
 offset_family = Family("Stored offsets.")
 lag_family = Family()
+_WHEN_IT_BEGINS: Final = "; a consumer that runs goes on where it is and stores over it: stop it first"
 Consumer = Annotated[str, Argument("CONSUMER", about="Of a group, or with --consumer of one by itself.")]
 Alone = Annotated[bool, Option("--consumer", about="Not a group.")]
 PartitionId = Annotated[int, Argument("PARTITION", least=0)]
 
 
-@remote(group_family, "list")
+@remote(group_family, "list", reads=True)
 async def list_groups(remote: Remote, stream: Stream, topic: Topic) -> None:
     """The groups of a topic."""
     found = await remote.client.groups(identifier(stream), identifier(topic))
     if not found:
-        from shardd.cli.topics import topic_found
-
         await topic_found(remote, stream, topic)
     remote.show(found, ("id", "name", "members_count", "partitions_count"))
 
 
-@remote(group_family, "get")
+@remote(group_family, "get", reads=True)
 async def get_group(remote: Remote, stream: Stream, topic: Topic, group: Group) -> None:
     """A group, its members and their partitions."""
     remote.show_one(await _group(remote, stream, topic, group))
@@ -58,13 +60,25 @@ async def create_group(remote: Remote, stream: Stream, topic: Topic, name: Annot
 
 
 @remote(group_family, "delete")
-async def delete_group(remote: Remote, stream: Stream, topic: Topic, group: Group, yes: Yes = False) -> None:
+async def delete_group(
+    remote: Remote,
+    stream: Stream,
+    topic: Topic,
+    group: Group,
+    force: Annotated[bool, Option("--force", about="Also when members run; they get an error.")] = False,
+    yes: Yes = False,
+) -> None:
     """Delete a group with its stored offsets."""
     found = await _group(remote, stream, topic, group)
+    place, named = await place_of(remote, stream, topic), named_with_id(found)
+    if found.members_count and not force:
+        raise CommandError(
+            f"group {named} of {place} has {found.members_count} members; stop them first, or say --force"
+        )
     loss = f"{found.members_count} members and what it has stored"
-    remote.confirm(f"Group {group} of {stream}/{topic} goes with {loss}.", yes=yes)
-    await remote.client.delete_group(identifier(stream), identifier(topic), identifier(group))
-    remote.done(f"group {group} is deleted", group=group, deleted=True)
+    remote.confirm(f"Group {named} of {place} goes with {loss}.", yes=yes)
+    await remote.client.delete_group(*place.ids, found.id, force=force)
+    remote.done(f"group {named} is deleted", group=found.name, id=found.id, deleted=True)
 
 
 @remote(group_family, "seek")
@@ -89,7 +103,7 @@ async def seek(
         start = Start("time", time_us(to_time.removeprefix("@")))
     elif to_offset is not None:
         start = Start("offset", to_offset)
-    await _group(remote, stream, topic, group)
+    named = named_with_id(await _group(remote, stream, topic, group))
     rows = []
     for each in await bounds_of(remote, stream, topic, tuple(partition or ())):
         now = await _next_offset(remote, stream, topic, group, each, alone=False)
@@ -99,7 +113,7 @@ async def seek(
         )
     skipped, again = sum(row["skipped"] for row in rows), sum(row["again"] for row in rows)
     if not dry_run:
-        loss = f"Group {group} of {stream}/{topic} skips {skipped} messages and reads {again} again."
+        loss = f"Group {named} of {stream}/{topic} skips {skipped} messages and reads {again} again."
         remote.confirm(loss, yes=yes)
         async with _as_its_member(remote, stream, topic, group):
             for row in rows:
@@ -149,7 +163,7 @@ async def _next_offset(
     return bounds.first if found is None else max(bounds.first, found.stored + 1)
 
 
-@remote(offset_family, "list")
+@remote(offset_family, "list", reads=True)
 async def list_offsets(remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, alone: Alone = False) -> None:
     """What a consumer has stored in each partition."""
     rows = []
@@ -160,7 +174,7 @@ async def list_offsets(remote: Remote, stream: Stream, topic: Topic, consumer: C
     remote.show(rows, ("partition", "stored", "end"))
 
 
-@remote(offset_family, "get")
+@remote(offset_family, "get", reads=True)
 async def get_offset(
     remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, partition: PartitionId, alone: Alone = False
 ) -> None:
@@ -186,7 +200,11 @@ async def update_offset(
     place = (identifier(consumer), identifier(stream), identifier(topic), partition)
     async with _changing(remote, stream, topic, consumer, alone):
         await remote.client.store_offset(*place, offset, group=not alone)
-    remote.done(f"{consumer} has {offset} stored in partition {partition}", partition=partition, stored=offset)
+    remote.done(
+        f"{consumer} has {offset} stored in partition {partition}" + (_WHEN_IT_BEGINS if alone else ""),
+        partition=partition,
+        stored=offset,
+    )
 
 
 @remote(offset_family, "delete")
@@ -204,10 +222,14 @@ async def delete_offset(
     place = (identifier(consumer), identifier(stream), identifier(topic), partition)
     async with _changing(remote, stream, topic, consumer, alone):
         await remote.client.delete_offset(*place, group=not alone)
-    remote.done(f"{consumer} has nothing stored in partition {partition}", partition=partition, stored=None)
+    remote.done(
+        f"{consumer} has nothing stored in partition {partition}" + (_WHEN_IT_BEGINS if alone else ""),
+        partition=partition,
+        stored=None,
+    )
 
 
-@remote(lag_family, "lag")
+@remote(lag_family, "lag", reads=True)
 async def lag(remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, alone: Alone = False) -> None:
     """How far a consumer is behind, in messages and in seconds (the age of the first one it has not done)."""
     from shardd.client import commands

@@ -16,6 +16,7 @@ from immutables import Map
 
 from shardd.cli.offline import ensure_root, locked
 from shardd.cli.serve import EXIT_CONFIG, EXIT_STARTUP, ServeOptions, serve_until_stopped
+from shardd.cli.standard import carried_out
 from shardd.config.liftbridge_yaml import LiftbridgeConfigError, Translated, read_yaml, translate
 from shardd.config.loader import ConfigError, load_settings
 from shardd.config.schema import Settings
@@ -182,7 +183,7 @@ def _make_user(metadata: OfflineMetadata, namespace: str) -> None:
 
 
 def main() -> None:
-    app(prog_name="shardd-liftbridge")
+    carried_out(lambda: app(prog_name="shardd-liftbridge"))
 
 
 if __name__ == "__main__":

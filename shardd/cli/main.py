@@ -94,8 +94,13 @@ def login(
 ) -> None:
     """Save a token for a server, so that no password is needed."""
     from shardd.cli.contexts import log_in
+    from shardd.cli.durations import token_expiry_us
+    from shardd.cli.remote import CommandError, end
 
-    expiry_us = int(expiry_days * 86_400_000_000)
+    try:
+        expiry_us = token_expiry_us(expiry_days)
+    except CommandError as error:
+        end(str(error), error.status)
     log_in(context, url, username, password_stdin=password_stdin, expiry_us=expiry_us)
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from shardd.cli.declared import Argument, Family, Option
 from shardd.cli.names import Stream, Topic
 from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, remote
 
+if TYPE_CHECKING:
+    from shardd.client.messages import Header
+
 flow_family = Family()
+_RATE_MIN: Final = 0.001
+_RATE_MAX: Final = 1e9
 message_family = Family("Messages of a topic.")
 _FIELDS = "%t topic %p partition %o offset %T time (us) %d date %k key %v payload %S size %h headers %i id, \\n \\t."
 Partition = Annotated[int | None, Option("--partition", "-p", least=0, about="This one; else balanced, or by key.")]
@@ -40,12 +45,18 @@ async def produce(
     dry_run: DryRun = False,
 ) -> None:
     """Send messages: lines of the input or of files."""
+    from shardd.cli.formats import unescaped
     from shardd.cli.produce import Options
     from shardd.cli.produce import produce as send
 
     pairs = [each.partition("=") for each in header or ()]
     if not all(mark and name for name, mark, _ in pairs):
         raise CommandError("a header is NAME=VALUE", EXIT_USAGE)
+    headers: dict[str, Header] = {name: value for name, _, value in pairs}
+    if len(headers) != len(pairs):
+        raise CommandError("a header is given twice; a message has one of each name", EXIT_USAGE)
+    if rate and not _RATE_MIN <= rate <= _RATE_MAX:
+        raise CommandError(f"--rate {rate:g} is refused: 0, or {_RATE_MIN:g} to {_RATE_MAX:g}", EXIT_USAGE)
     if sum(map(bool, (key, key_delimiter, partition is not None))) > 1:
         raise CommandError("choose one of --key, --key-delimiter and --partition", EXIT_USAGE)
     if whole and (as_json or key_delimiter or not files):
@@ -54,10 +65,10 @@ async def produce(
         tuple(files or ()),
         whole,
         as_json,
-        key_delimiter.encode().decode("unicode_escape").encode(),
+        unescaped(key_delimiter),
         key.encode(),
         partition,
-        {name: value for name, _, value in pairs},
+        headers,
         rate,
         dry_run,
     )
@@ -67,7 +78,7 @@ async def produce(
         print(f"{count} messages {what}", file=sys.stderr)
 
 
-@remote(flow_family, "consume", output=False)
+@remote(flow_family, "consume", output=False, reads=lambda values: not values["group"])
 async def consume(
     remote: Remote,
     stream: Stream,
@@ -92,7 +103,7 @@ async def consume(
     await read(remote, stream, topic, options)
 
 
-@remote(message_family, "tail", output=False)
+@remote(message_family, "tail", output=False, reads=True)
 async def tail(
     remote: Remote,
     stream: Stream,
@@ -111,7 +122,7 @@ async def tail(
     await read(remote, stream, topic, options)
 
 
-@remote(message_family, "export", output=False)
+@remote(message_family, "export", output=False, reads=True)
 async def export(
     remote: Remote,
     stream: Stream,
@@ -144,7 +155,7 @@ async def import_(
     print(f"{count} messages {'would be sent' if dry_run else 'are stored'}", file=sys.stderr)
 
 
-@remote(message_family, "count")
+@remote(message_family, "count", reads=True)
 async def count(remote: Remote, stream: Stream, topic: Topic, since: Since = "earliest") -> None:
     """How many messages there are in each partition, from an offset or a time on."""
     from shardd.cli.reading import bounds_of, first_offset, start_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from shardd.cli.declared import Argument, Lister
-from shardd.cli.remote import identifier
+from shardd.cli.identity import are_an_id, identifier
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
@@ -43,11 +43,16 @@ async def _unknown(
 ) -> str | None:
     import difflib
 
-    wanted, known = identifier(values[kind]), await names(client, where)
+    wanted = values[kind] if kind == "token" else identifier(values[kind])
+    known = await names(client, where)
     if any(wanted in (number, name) for number, name in known):
         return None
+    text = values[kind]
+    its_name = next((name for number, name in known if are_an_id(text) and number == int(text)), None)
+    if its_name is not None:
+        return f"there is no {kind} named {text}; id:{text} is {kind} {its_name!r}"
     close = difflib.get_close_matches(str(wanted), [name for _, name in known], 1)
-    return f"there is no {kind} {wanted}" + (f"; is {close[0]!r} meant?" if close else "")
+    return f"there is no {kind} {text}" + (f"; is {close[0]!r} meant?" if close else "")
 
 
 async def _streams(client: Client, _where: dict[str, Any]) -> list[tuple[int, str]]:
@@ -71,7 +76,7 @@ async def _tokens(client: Client, _where: dict[str, Any]) -> list[tuple[int, str
     return [(-1, each.name) for each in await client.tokens()]
 
 
-_BY_ID: Final = "Name, or id when it is a number."
+_BY_ID: Final = "Name, or id:NUMBER."
 Stream = Annotated[str, Argument("STREAM", about=_BY_ID, names=_streams)]
 Topic = Annotated[str, Argument("TOPIC", about=_BY_ID, names=_topics)]
 Group = Annotated[str, Argument("GROUP", about=_BY_ID, names=_groups)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 _NEVER: Final = (1 << 64) - 1
+_OBEYED: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -17,7 +19,12 @@ def plain(value: Any) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Also what JSON may leave as it is, but a terminal obeys."""
+    return _OBEYED.sub(_as_json, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def shown(name: str, value: Any) -> str:
@@ -31,16 +38,28 @@ def shown(name: str, value: Any) -> str:
     if name == "run_time_us":
         return f"{value // 1_000_000} s"
     if name == "message_expiry_us":
-        return "never" if value in (0, _NEVER) else f"{value / 1e6:g} s"
+        return "default" if value == 0 else "never" if value == _NEVER else f"{value / 1e6:g} s"
     if name == "max_topic_size_bytes" and value in (0, _NEVER):
-        return "unlimited"
+        return "unlimited" if value else "default"
     if name.endswith("_bytes"):
         return size_text(value)
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
-    return str(value)
+        return ", ".join(printable(str(each)) for each in value) or "-"
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Control characters, line breaks and what changes the direction of a line as escapes: a name that somebody chose
+    must not move the cursor or look like another one."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def size_text(size: int) -> str:
@@ -55,6 +74,11 @@ def size_text(size: int) -> str:
 def time_text(time_us: int) -> str:
     text = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
     return text.replace("+00:00", "Z")
+
+
+def named_with_id(value: Any) -> str:
+    """A stream, group or user that will be gone."""
+    return f"{printable(value.name)} (id {value.id})"
 
 
 def title(name: str) -> str:

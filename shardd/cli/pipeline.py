@@ -34,6 +34,7 @@ Servers = Annotated[str, typer.Option("--servers", envvar="SHARDD_SERVERS", help
 Master = Annotated[str, typer.Option("--master", help="Spark master.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on until SIGTERM or an interrupt.")]
+AllowLate = Annotated[bool, typer.Option("--allow-late", help="Count messages behind the watermark, do not stop.")]
 Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two runs with --follow.")]
 StateDirectory = Annotated[Path, typer.Option("--state-dir", help="Checkpoints of streaming pipelines.")]
 DEFAULT_STATE: Final = Path("shardd_pipelines")
@@ -201,6 +202,7 @@ def aggregate(
     to: Annotated[str | None, typer.Option("--to", help="delta:DIR; without it the rows are printed.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="As a streaming query that goes on where it was.")] = False,
     watermark: Annotated[str, typer.Option("--watermark", help="How late a message may be.")] = "10s",
+    allow_late: AllowLate = False,
     state_dir: StateDirectory = DEFAULT_STATE,
     servers: Servers = "127.0.0.1:8090",
     option: Options = None,
@@ -225,9 +227,8 @@ def aggregate(
             return {"pipeline": "aggregate", "columns": aggregation.columns(), "streaming": streaming, "table": table}
         spark = make_session(master, "aggregate")
         if streaming and table is not None:
-            return pipeline.run_stream(
-                spark, source, aggregation, table, checkpoint=checkpoint, watermark=watermark, follow=follow
-            )
+            more: dict[str, Any] = {"watermark": watermark, "follow": follow, "late_allowed": allow_late}
+            return pipeline.run_stream(spark, source, aggregation, table, checkpoint=checkpoint, **more)
         return pipeline.run_batch(spark, source, aggregation, table)
 
     run(work)

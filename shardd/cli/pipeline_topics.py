@@ -8,6 +8,7 @@ import typer
 
 from shardd.cli.pipeline import (
     DEFAULT_STATE,
+    AllowLate,
     DryRun,
     Follow,
     Interval,
@@ -173,6 +174,7 @@ def dedup(
     within: Annotated[
         str | None, typer.Option("--within", help="How late a repetition may be, as 1h; without it all are remembered.")
     ] = None,
+    allow_late: AllowLate = False,
     to_servers: ToServers = None,
     to_option: ToOptions = None,
     state_dir: StateDirectory = DEFAULT_STATE,
@@ -188,7 +190,8 @@ def dedup(
         from shardd.spark.pipelines import dedup as pipeline
 
         target, table = _topic_or_table(to, servers, to_servers, option, to_option)
-        made = pipeline.Deduplication(source_of(topic, servers, option), by, within, state_dir, table, target)
+        source = source_of(topic, servers, option)
+        made = pipeline.Deduplication(source, by, within, state_dir, table, target, allow_late)
         planned = pipeline.dry_run(made)
         return planned if dry_run else pipeline.run(make_session(master, "dedup"), made, follow=follow)
 

@@ -6,21 +6,25 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shardd.cli.formats import KEY, from_json
+from shardd.cli.identity import identifier
+from shardd.cli.inputs import lines_in_turn, whole_files
 from shardd.cli.output import size_text
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, explained
 
 if TYPE_CHECKING:
     from shardd.client.messages import Header
     from shardd.client.producer import Producer
 
-_BLOCK_BYTES: Final = 1 << 20
 _BATCH_BYTES: Final = 1 << 20
 _BATCHES_MAX: Final = 8
+_TOGETHER_BYTES_MAX: Final = 8 << 20  # above it messages go one by one: a batch may have 16 MiB, a message more
+_KEY_BYTES_MAX: Final = 255
+_JSON_LINE_BYTES_MAX: Final = 512 << 20  # six characters for a byte, as in \\u0000
 _PROGRESS_S: Final = 0.5
 
 
@@ -43,8 +47,26 @@ class Progress:
 
     def __init__(self) -> None:
         self.taken = self.stored = self.size_bytes = 0
+        self._under_way: deque[tuple[asyncio.Future[Any], int]] = deque()
         self._shown_at = time.monotonic()
         self._on_terminal = sys.stderr.isatty()
+
+    def add(self, future: asyncio.Future[Any], count: int) -> None:
+        """Messages that were given to the producer."""
+        self._under_way.append((future, count))
+
+    async def stored_but(self, left: int) -> None:
+        """Waits until no more than `left` are under way. The error of the first one that was not stored."""
+        while len(self._under_way) > left:
+            future, count = self._under_way[0]
+            await future
+            self._under_way.popleft()
+            self.stored += count
+
+    async def settled(self) -> None:
+        """All that was given to the producer has been answered."""
+        if self._under_way:
+            await asyncio.wait([future for future, _ in self._under_way])
 
     def show(self) -> None:
         now = time.monotonic()
@@ -52,77 +74,156 @@ class Progress:
             self._shown_at = now
             print(f"\r{self.stored} messages stored, {size_text(self.size_bytes)} read", end="", file=sys.stderr)
 
-    def sentence(self) -> str:
-        """For who interrupted it."""
-        left = self.taken - self.stored
-        behind = f"; of {left} more it is not known" if left else ""
-        return f"interrupted: {self.stored} messages are stored{behind}"
+    def _known(self) -> tuple[int, int]:
+        """How many are stored, and of how many it is not known."""
+        stored, unknown = self.stored, 0
+        for future, count in self._under_way:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                stored += count
+            elif not _not_sent(future):
+                unknown += count
+        return stored, unknown
+
+    def interrupted(self) -> str:
+        """For the person who interrupted it."""
+        stored, unknown = self._known()
+        behind = f"; of {unknown} more it is not known" if unknown else ""
+        return f"interrupted: {stored} messages are stored{behind}"
+
+    def before(self) -> str:
+        """Behind the sentence that says why it ends."""
+        stored, unknown = self._known()
+        behind = f", of {unknown} more it is not known" if unknown else ""
+        return f"; {stored} messages before are stored{behind}" if stored or unknown else ""
+
+
+def _not_sent(future: asyncio.Future[Any]) -> bool:
+    """Whether it is certain that the messages are not stored."""
+    from shardd.client.errors import ClientError, Fate
+
+    error = None if not future.done() or future.cancelled() else future.exception()
+    return isinstance(error, ClientError) and error.fate is Fate.NOT_SENT
 
 
 async def produce(remote: Remote, stream: str, topic: str, options: Options) -> int:
-    """How many messages were stored. ClientError, CommandError."""
+    """How many messages were stored. CommandError, which says how many were stored before."""
     from shardd.cli.topics import topic_found
-    from shardd.client.producer import Producer
+    from shardd.client.errors import ClientError
 
     found = await topic_found(remote, stream, topic)
     if options.partition is not None and options.partition >= found.partitions_count:
         raise CommandError(f"there is no partition {options.partition}; the topic has {found.partitions_count}", 3)
+    if not found.partitions_count:
+        raise CommandError(f"topic {stream}/{topic} has no partition; `shardd partition create` adds one")
     progress = Progress()
-    remote.farewell = progress.sentence
     if options.dry_run:
-        return await _count(options)
-    place = (identifier(stream), identifier(topic))
-    async with Producer(remote.client, *place, batch_bytes=_BATCH_BYTES, shares_connection=True) as producer:
-        under_way: deque[tuple[asyncio.Future[Any], int]] = deque()
-        try:
-            await _send_all(producer, options, progress, under_way)
-            await _stored(under_way, progress, 0)
-        finally:
-            for future, _ in under_way:
-                if future.done() and not future.cancelled():
-                    future.exception()  # looked at: the first one has been told
+        async for lines in _in_turn(options):
+            for number, line in enumerate(lines, progress.taken + 1):
+                check(message_of(line, number, options, found.partitions_count), number)
+            progress.taken += len(lines)
+        return progress.taken
+    remote.farewell = progress.interrupted
+    try:
+        await _send(remote, (identifier(stream), identifier(topic)), options, progress, found.partitions_count)
+    except CommandError as error:
+        raise CommandError(f"{error}{progress.before()}", error.status) from None
+    except ClientError as error:
+        why = await explained(remote.client, error, {"stream": stream, "topic": topic})
+        raise CommandError(f"{why}{progress.before()}", why.status) from None
     return progress.stored
 
 
-async def _send_all(producer: Producer, options: Options, progress: Progress, under_way: deque[Any]) -> None:
+async def _send(
+    remote: Remote, place: tuple[int | str, int | str], options: Options, progress: Progress, partitions: int
+) -> None:
+    from shardd.client.errors import ClientError
+    from shardd.client.producer import Producer
+
+    async with Producer(remote.client, *place, batch_bytes=_BATCH_BYTES, shares_connection=True) as producer:
+        try:
+            await _send_all(producer, options, progress, partitions)
+            await progress.stored_but(0)
+        except (CommandError, ClientError):
+            await progress.settled()  # the sentence says what was stored before
+            raise
+
+
+async def _send_all(producer: Producer, options: Options, progress: Progress, partitions: int) -> None:
     plain = not (options.as_json or options.key_delimiter or options.headers or options.key)
     begun = time.monotonic()
     async for lines in _in_turn(options):
         for part in _parts(lines, options.rate):
-            progress.taken += len(part)
-            progress.size_bytes += sum(map(len, part)) + len(part)
-            if plain:
-                future = await producer.send_batch(part, partition=options.partition)
-                under_way.append((future, len(part)))
-            else:
-                await _send_each(producer, part, options, progress.taken - len(part), under_way)
-            await _stored(under_way, progress, _BATCHES_MAX if plain else 10_000)
-            progress.show()
             if options.rate:
-                await _stored(under_way, progress, 0)
+                await progress.stored_but(0)
                 await asyncio.sleep(max(0.0, begun + progress.taken / options.rate - time.monotonic()))
+            size = sum(map(len, part))
+            before = progress.taken
+            progress.size_bytes += size + len(part)
+            if plain and size <= _TOGETHER_BYTES_MAX:
+                progress.taken += len(part)
+                progress.add(await producer.send_batch(part, partition=options.partition), len(part))
+            else:
+                await _send_each(producer, part, options, before, progress, partitions)
+            await progress.stored_but(_BATCHES_MAX if plain else 10_000)
+            progress.show()
 
 
 async def _send_each(
-    producer: Producer, lines: list[bytes], options: Options, before: int, under_way: deque[Any]
+    producer: Producer, lines: list[bytes], options: Options, before: int, progress: Progress, partitions: int
 ) -> None:
     for number, line in enumerate(lines, before + 1):
-        payload, partition, headers = line, options.partition, dict(options.headers)
-        key = options.key
-        if options.as_json:
-            payload, own, its_headers = from_json(line, number)
-            partition = own if partition is None and not key else partition
-            headers |= its_headers
-        elif options.key_delimiter:
-            key, mark, payload = line.partition(options.key_delimiter)
-            if not mark:
-                raise CommandError(
-                    f"line {number} has no key: {options.key_delimiter.decode()!r} is not in it", EXIT_USAGE
-                )
-        if key:
-            headers[KEY] = _text(key)
-        future = await producer.send(payload, key=key or None, partition=partition, headers=headers or None)
-        under_way.append((future, 1))
+        message = message_of(line, number, options, partitions)
+        check(message, number)
+        future = await producer.send(
+            message.payload, key=message.key or None, partition=message.partition, headers=message.headers or None
+        )
+        progress.taken += 1
+        progress.add(future, 1)
+
+
+class Outgoing(NamedTuple):
+    """`key` b"": none."""
+
+    payload: bytes
+    key: bytes
+    partition: int | None
+    headers: dict[str, Header]
+
+
+def message_of(line: bytes, number: int, options: Options, partitions: int) -> Outgoing:
+    """CommandError, which names the line."""
+    payload, key, partition, headers = line, options.key, options.partition, dict(options.headers)
+    if options.as_json:
+        payload, own, its_headers = from_json(line, number)
+        partition = own if partition is None and not key else partition
+        headers |= its_headers
+        if partition is not None and not 0 <= partition < partitions:
+            there = f"the topic has {partitions}"
+            raise CommandError(f"line {number}: there is no partition {partition}; {there}", EXIT_NOT_FOUND)
+    elif options.key_delimiter:
+        key, mark, payload = line.partition(options.key_delimiter)
+        if not mark:
+            sentence = f"line {number} has no key: {options.key_delimiter.decode(errors='replace')!r} is not in it"
+            raise CommandError(sentence, EXIT_USAGE)
+    if key:
+        headers[KEY] = _text(key)
+    return Outgoing(payload, key, partition, headers)
+
+
+def check(message: Outgoing, number: int) -> None:
+    """What the client would refuse, before it is asked. CommandError."""
+    from shardd.client.errors import ClientError
+    from shardd.client.messages import PAYLOAD_BYTES_MAX, encode_headers
+
+    if len(message.payload) > PAYLOAD_BYTES_MAX:
+        raise CommandError(f"line {number}: a payload has more than {PAYLOAD_BYTES_MAX} bytes", EXIT_USAGE)
+    if len(message.key) > _KEY_BYTES_MAX:
+        raise CommandError(f"line {number}: a key has more than {_KEY_BYTES_MAX} bytes", EXIT_USAGE)
+    if message.headers:
+        try:
+            encode_headers(message.headers)
+        except (ClientError, UnicodeEncodeError) as error:
+            raise CommandError(f"line {number}: {error}", EXIT_USAGE) from None
 
 
 def _text(key: bytes) -> Header:
@@ -132,15 +233,6 @@ def _text(key: bytes) -> Header:
         return key
 
 
-async def _stored(under_way: deque[Any], progress: Progress, leave: int) -> None:
-    """Waits until no more than `leave` are under way. The error of the first one that was not stored."""
-    while len(under_way) > leave:
-        future, count = under_way[0]
-        await future
-        under_way.popleft()
-        progress.stored += count
-
-
 def _parts(lines: list[bytes], rate: float) -> Iterator[list[bytes]]:
     """With a rate, a tenth of a second each."""
     step = max(1, int(rate / 10)) if rate else len(lines)
@@ -148,60 +240,9 @@ def _parts(lines: list[bytes], rate: float) -> Iterator[list[bytes]]:
         yield lines[at : at + step]
 
 
-async def _in_turn(options: Options) -> Any:
-    """Lines of the inputs, some together. What blocks is read beside the loop, so that an interrupt is heard."""
-    for file in _inputs(options):
-        with file:
-            if options.whole:
-                yield [await asyncio.to_thread(file.read)]
-                continue
-            rest = b""
-            while block := await _read(file):
-                lines = (rest + block).split(b"\n")
-                rest = lines.pop()
-                if lines:
-                    yield lines
-            if rest:
-                yield [rest]
+def _in_turn(options: Options) -> AsyncIterator[list[bytes]]:
+    from shardd.client.messages import PAYLOAD_BYTES_MAX
 
-
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-async def _read(file: BinaryIO) -> bytes:
-    if file.seekable():
-        return file.read(_BLOCK_BYTES)
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    try:
-        loop.add_reader(file.fileno(), _set, ready)
-    except PermissionError:  # /dev/null and the like never block
-        return file.read(_BLOCK_BYTES)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(file.fileno())
-    return file.read1(_BLOCK_BYTES)  # type: ignore[attr-defined,no-any-return]
-
-
-def _inputs(options: Options) -> Iterator[BinaryIO]:
-    """CommandError for a file that cannot be opened."""
-    if not options.files:
-        yield sys.stdin.buffer
-    for path in options.files:
-        try:
-            yield path.open("rb")
-        except OSError as error:
-            raise CommandError(f"{path} cannot be read: {error.strerror}", EXIT_USAGE) from None
-
-
-async def _count(options: Options) -> int:
-    count = 0
-    async for lines in _in_turn(options):
-        if options.as_json:
-            for number, line in enumerate(lines, count + 1):
-                from_json(line, number)
-        count += len(lines)
-    return count
+    if options.whole:
+        return whole_files(options.files, PAYLOAD_BYTES_MAX)
+    return lines_in_turn(options.files, _JSON_LINE_BYTES_MAX if options.as_json else PAYLOAD_BYTES_MAX + 256)

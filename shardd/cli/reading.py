@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shardd.cli.remote import EXIT_USAGE, CommandError, Remote, identifier
+from shardd.cli.durations import duration_us
+from shardd.cli.identity import identifier
+from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
 
 if TYPE_CHECKING:
     from shardd.client.commands import Command
-    from shardd.client.messages import Polled
     from shardd.client.values import PartitionBounds
 
 READER: Final = "shardd-cli"
-_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
-_UNITS_US: Final = {
-    "ms": 10**3,
-    "s": 10**6,
-    "m": 60 * 10**6,
-    "h": 3600 * 10**6,
-    "d": 86400 * 10**6,
-    "w": 604800 * 10**6,
-}
 _PAUSE_S: Final = 0.05
 COUNT_MAX: Final = 4096
+BYTES_MAX: Final = 4 << 20
 
 
 class Start(NamedTuple):
@@ -51,17 +43,17 @@ def time_us(text: str) -> int:
     """-1h, a date as in ISO 8601 (UTC without a zone), or microseconds since 1970. CommandError."""
     from datetime import UTC, datetime
 
-    if ago := _AGO.fullmatch(text):
-        return max(0, time.time_ns() // 1000 - int(float(ago[1]) * _UNITS_US[ago[2]]))
+    if text.startswith("-"):
+        return max(0, time.time_ns() // 1000 - duration_us(text[1:]))
     if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
         return int(text)
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise CommandError(
             f"{text!r} is no time: write -1h, 2026-01-31T12:00:00Z or microseconds", EXIT_USAGE
         ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    return max(0, int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000))
 
 
 async def bounds_of(remote: Remote, stream: str, topic: str, chosen: Sequence[int] = ()) -> tuple[PartitionBounds, ...]:
@@ -97,11 +89,12 @@ async def first_offset(remote: Remote, stream: str, topic: str, bounds: Partitio
 
 
 class Span(NamedTuple):
-    """Offsets [begin, end) of a partition; end -1: never."""
+    """Offsets [begin, end) of a partition; end -1: never. `incarnation`: the history to which they belong."""
 
     partition: int
     begin: int
     end: int
+    incarnation: int = 0
 
 
 async def polled(
@@ -112,38 +105,42 @@ async def polled(
     read: Callable[[bytes], Any],
 ) -> AsyncIterator[Any]:
     """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
-    reached."""
+    reached. A span without end tells on the standard error what is gone and goes on; CommandError, behind the last
+    answer, when offsets of one with an end are gone."""
     import asyncio
 
-    at = {span.partition: span.begin for span in spans}
-    ends = {span.partition: span.end for span in spans}
+    from shardd.cli.places import SpanPlace, asks_positions
+
+    positions = await asks_positions(remote)
+    places = [SpanPlace(f"{stream}/{topic}", span, read) for span in spans]
+    left = list(places)
     while True:
         idle = True
-        for partition in list(at):
-            begin, end = at[partition], ends[partition]
-            if 0 <= end <= begin:
-                del at[partition]
+        for place in list(left):
+            if place.is_over:
+                left.remove(place)
                 continue
-            count = COUNT_MAX if end < 0 else min(COUNT_MAX, end - begin)
-            found = await remote.client.call(poll_command(stream, topic, partition, begin, count, read))
-            if found.size:
+            count = COUNT_MAX if place.end < 0 else min(COUNT_MAX, place.end - place.at)
+            command = poll_command(stream, topic, place.partition, place.at, count, positions=positions)
+            found = place.take(await remote.client.call(command), positions=positions)
+            if found is not None:
                 idle = False
-                at[partition] = found.next_offset
                 yield found
-            elif end >= 0:
-                del at[partition]  # what was there is gone
-        if not at:
-            return
+        if not left:
+            break
         if idle:
             await asyncio.sleep(_PAUSE_S)
+    if gone := [sentence for place in places for sentence in place.gone]:
+        raise CommandError("; ".join(gone))
 
 
 def poll_command(
-    stream: str, topic: str, partition: int, offset: int, count: int, read: Callable[[bytes], Any]
-) -> Command[Any]:
+    stream: str, topic: str, partition: int, offset: int, count: int, *, positions: bool
+) -> Command[bytes]:
+    """`positions`: the server tells histories, and bounds the bytes of an answer."""
     from shardd.client import commands
 
-    asked: Command[Polled] = commands.poll(
+    asked = commands.poll(
         READER,
         identifier(stream),
         identifier(topic),
@@ -151,5 +148,6 @@ def poll_command(
         strategy=commands.OFFSET,
         value=offset,
         count=count,
+        bytes_max=BYTES_MAX if positions else None,
     )
-    return asked._replace(read=read)
+    return commands.Command(asked.code, asked.payload, bytes, asked.repeatable)

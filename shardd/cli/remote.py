@@ -13,19 +13,21 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from shardd.cli.declared import Command, Family, Option
+from shardd.cli.standard import EXIT_FAILED, EXIT_INTERRUPTED
+from shardd.cli.standard import EXIT_USAGE as EXIT_USAGE
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
     from shardd.client.settings import Settings
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 EXIT_NOT_FOUND: Final = 3
 EXIT_EXISTS: Final = 4
 EXIT_DENIED: Final = 5
 EXIT_NO_SERVER: Final = 6
-EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141
+
+
+_U32_MAX: Final = (1 << 32) - 1
+_U64_MAX: Final = (1 << 64) - 1
 
 
 class Format(StrEnum):
@@ -77,9 +79,9 @@ class Remote:
 
     def done(self, sentence: str, **facts: Any) -> None:
         """What was changed, as a sentence or as facts."""
-        from shardd.cli.output import dumps
+        from shardd.cli.output import dumps, printable
 
-        print(sentence if self.output is Format.TABLE else dumps(facts))
+        print(printable(sentence) if self.output is Format.TABLE else dumps(facts))
 
     def confirm(self, loss: str, *, yes: bool) -> None:
         """Asks whether something may be lost. CommandError without an answer, or when it is no."""
@@ -107,16 +109,23 @@ def asked(question: str, *, hidden: bool = False) -> str:
         raise CommandError("interrupted", EXIT_INTERRUPTED) from None
 
 
-def identifier(text: str) -> int | str:
-    """A number is an id, everything else a name."""
-    return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 32 else text
+def _fits(values: dict[str, Any]) -> None:
+    """Ends the process for a number that no field of the protocol holds."""
+    for name, value in values.items():
+        most = _U64_MAX if name in ("offset", "to_offset", "count") else _U32_MAX
+        for each in value if isinstance(value, list) else [value]:
+            if type(each) is int and not -most <= each <= most:
+                end(f"{name} {str(each)[:30]} is too large, at most {most}", EXIT_USAGE)
 
 
 Work = Callable[..., Coroutine[Any, Any, None]]
 
 
-def remote(family: Family, name: str, *, output: bool = True) -> Callable[[Work], Work]:
-    """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`."""
+def remote(
+    family: Family, name: str, *, output: bool = True, reads: bool | Callable[[dict[str, Any]], bool] = False
+) -> Callable[[Work], Work]:
+    """Registers `async def command(remote, ...)`; it gets the options that say which server, and `--output`.
+    `reads`: it changes nothing (with these values), so digits may be an id."""
     common: tuple[tuple[str, Any, Any], ...] = (("context", Context, None), ("url", Url, None))
     if output:
         common += (("output", Output, Format.TABLE),)
@@ -124,7 +133,9 @@ def remote(family: Family, name: str, *, output: bool = True) -> Callable[[Work]
     def register(work: Work) -> Work:
         def run(**values: Any) -> None:
             shown = values.pop("output") if output else Format.TABLE
-            carry_out(work, values.pop("url"), values.pop("context"), shown, values)
+            _fits(values)
+            only_reads = reads(values) if callable(reads) else reads
+            carry_out(work, values.pop("url"), values.pop("context"), shown, values, reads=only_reads)
 
         family.commands[name] = Command(work, run, 1, common)
         return work
@@ -138,10 +149,13 @@ def carry_out(
     context: str | None,
     output: Format,
     values: dict[str, Any],
+    *,
+    reads: bool = False,
 ) -> None:
     """With a connected client. Ends the process with the status of what went wrong."""
     import asyncio
 
+    from shardd.cli.identity import read_digits
     from shardd.client.client import Client
     from shardd.client.errors import ClientError
 
@@ -153,21 +167,22 @@ def carry_out(
             made.append(Remote(client, output))
             try:
                 await client.connect(0.0)
+                if reads:
+                    await read_digits(client, values)
                 await work(made[0], **values)
             except ClientError as error:
                 raise await explained(client, error, values) from None
 
     try:
         asyncio.run(connected())
-        sys.stdout.flush()
     except KeyboardInterrupt:
         end(made[0].farewell() if made else "interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        quiet_end()
     except CommandError as error:
         end(str(error), error.status)
     except ClientError as error:  # settings
         end(str(error), EXIT_USAGE)
+    except UnicodeEncodeError as error:
+        end(f"{error.object!r} is not UTF-8; names and values of the server are", EXIT_USAGE)
 
 
 def chosen_settings(url: str | None, context: str | None) -> Settings:
@@ -211,15 +226,7 @@ async def explained(client: Client, error: Any, values: dict[str, Any]) -> Comma
 
 
 def end(sentence: str, status: int) -> NoReturn:
-    print(f"shardd: {sentence}", file=sys.stderr)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        quiet_end(status)
-    raise SystemExit(status)
+    from shardd.cli.output import printable
 
-
-def quiet_end(status: int = EXIT_BROKEN_PIPE) -> NoReturn:
-    """Who read the output is gone: nothing more is said, also not by the interpreter's last flush."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"shardd: {printable(sentence)}", file=sys.stderr)
     raise SystemExit(status)

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from shardd.cli.options import Address, Password, Username
+from shardd.cli.output import printable
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
@@ -60,7 +61,7 @@ def enable(
         with Connection(check_address(asked.address), asked.credentials, timeout_s=30.0) as connection:
             kept = list(_kept(connection))
             for each in kept:
-                typer.echo(f"{each.name}: {_would_go(connection, each)}")
+                typer.echo(f"{printable(each.name)}: {_would_go(connection, each)}")
                 if not dry_run:
                     request = SetTopicSettings(each.stream, each.topic.id, ((RETENTION.key, "on"),))
                     connection.set_topic_settings(request)

@@ -6,11 +6,17 @@ import os
 import sys
 from typing import Final
 
+from shardd.cli.standard import carried_out
+
 _IN_NO_HURRY: Final = (["backup", "create"], ["backup", "verify"])
 COMPLETE: Final = "_SHARDD_COMPLETE"  # the variable in which a shell asks what may stand here
 
 
 def main() -> None:
+    carried_out(_with_its_priority)
+
+
+def _with_its_priority() -> None:
     if sys.argv[1:3] in _IN_NO_HURRY:
         from shardd.backup.priority import FULL_SPEED, giving_way
 
@@ -24,13 +30,10 @@ def main() -> None:
 def _run() -> None:
     from shardd.cli.direct import direct
 
-    try:
-        command = None if COMPLETE in os.environ else direct(sys.argv[1:])
-        if command is not None:
-            command()
-            return
-    except KeyboardInterrupt:  # before or behind what says more about it
-        sys.exit(130)
+    command = None if COMPLETE in os.environ else direct(sys.argv[1:])
+    if command is not None:
+        command()
+        return
     from shardd.cli.main import main as run
 
     run()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from shardd.cli.declared import Argument, Family
+from shardd.cli.identity import identifier
 from shardd.cli.names import Stream
-from shardd.cli.output import size_text
-from shardd.cli.remote import Remote, Yes, identifier, remote
+from shardd.cli.output import named_with_id, size_text
+from shardd.cli.remote import Remote, Yes, remote
 
 if TYPE_CHECKING:
     from shardd.client import values
@@ -16,14 +17,14 @@ stream_family = Family("Streams of a server.")
 NewName = Annotated[str, Argument("NAME")]
 
 
-@remote(stream_family, "list")
+@remote(stream_family, "list", reads=True)
 async def list_streams(remote: Remote) -> None:
     """All streams that the user may see."""
     columns = ("id", "name", "topics_count", "messages_count", "size_bytes", "created_at_us")
     remote.show(await remote.client.streams(), columns)
 
 
-@remote(stream_family, "get")
+@remote(stream_family, "get", reads=True)
 async def get_stream(remote: Remote, stream: Stream) -> None:
     """A stream and its topics."""
     from shardd.cli.output import plain
@@ -62,21 +63,22 @@ async def update_stream(remote: Remote, stream: Stream, name: NewName) -> None:
 @remote(stream_family, "delete")
 async def delete_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
     """Delete a stream with everything in it."""
-    loss = await _loss(remote, stream)
-    remote.confirm(f"Stream {stream} goes with {loss}.", yes=yes)
-    await remote.client.delete_stream(identifier(stream))
-    remote.done(f"stream {stream} is deleted with {loss}", stream=stream, deleted=True)
+    found, _ = await _found(remote, stream)
+    named, loss = named_with_id(found), _loss(found)
+    remote.confirm(f"Stream {named} goes with {loss}.", yes=yes)
+    await remote.client.delete_stream(found.id)
+    remote.done(f"stream {named} is deleted with {loss}", stream=found.name, id=found.id, deleted=True)
 
 
 @remote(stream_family, "purge")
 async def purge_stream(remote: Remote, stream: Stream, yes: Yes = False) -> None:
     """Remove all messages of a stream; its topics stay."""
-    loss = await _loss(remote, stream)
-    remote.confirm(f"All messages of stream {stream} go: {loss}.", yes=yes)
-    await remote.client.purge_stream(identifier(stream))
-    remote.done(f"stream {stream} is empty", stream=stream, purged=True)
-
-
-async def _loss(remote: Remote, stream: str) -> str:
     found, _ = await _found(remote, stream)
+    named = named_with_id(found)
+    remote.confirm(f"All messages of stream {named} go: {_loss(found)}.", yes=yes)
+    await remote.client.purge_stream(found.id)
+    remote.done(f"stream {named} is empty", stream=found.name, id=found.id, purged=True)
+
+
+def _loss(found: values.Stream) -> str:
     return f"{found.topics_count} topics, {found.messages_count} messages, {size_text(found.size_bytes)}"

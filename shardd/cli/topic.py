@@ -11,7 +11,10 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
+from shardd.cli.output import printable, shown
+from shardd.cli.remote import CommandError
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
@@ -29,8 +32,8 @@ _HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|g
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
-Stream = Annotated[str, typer.Argument(help="Name, or id when it is a number.")]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id when it is a number.")]
+Stream = Annotated[str, typer.Argument(help="Name, or id:NUMBER.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name, or id:NUMBER.")]
 
 
 def _help() -> str:
@@ -58,12 +61,14 @@ def get_topic(
     """Show a topic: settings, sizes, partitions."""
 
     def show(connection: Connection) -> None:
-        found = connection.topic(_identifier(stream), _identifier(topic))
+        place = _as_read(connection, stream, topic)
+        ids = (_identifier(place[0]), _identifier(place[1]))
+        found = connection.topic(*ids)
         if found is None:
-            raise TopicError(_absent(connection, stream, topic))
-        settings = connection.settings_of_topic(_identifier(stream), _identifier(topic))
+            raise TopicError(_absent(connection, *place))
+        settings = connection.settings_of_topic(*ids)
         head, partitions = found
-        holders = _holders(connection, _identifier(stream), head.id)
+        holders = _holders(connection, ids[0], head.id)
         if as_json:
             typer.echo(_json(head, partitions, settings, holders))
         else:
@@ -98,8 +103,11 @@ def set_topic(
         raise typer.Exit(EXIT_USAGE)
     for key, value in pairs:
         _check(key, value)
-    request = SetTopicSettings(_identifier(stream), _identifier(topic), pairs)
-    _run(lambda connection: connection.set_topic_settings(request), address, username, password)
+
+    def change(connection: Connection) -> None:
+        connection.set_topic_settings(SetTopicSettings(_identifier(stream), _identifier(topic), pairs))
+
+    _run(change, address, username, password)
 
 
 def _check(key: str, value: str) -> None:
@@ -113,7 +121,20 @@ def _check(key: str, value: str) -> None:
 
 
 def _identifier(text: str) -> Identifier:
-    return int(text) if text.isdecimal() and int(text) < 1 << 32 else text
+    """TopicError for an id that is not a number."""
+    try:
+        return identifier(text)
+    except CommandError as error:
+        raise TopicError(str(error)) from None
+
+
+def _as_read(connection: Connection, stream: str, topic: str) -> tuple[str, str]:
+    """As `shardd.cli.identity.read_digits`."""
+    if are_an_id(stream) and not any(each.name == stream for each in connection.streams()):
+        stream = f"id:{stream}"
+    if are_an_id(topic) and connection.topic(_identifier(stream), topic) is None:
+        topic = f"id:{topic}"
+    return stream, topic
 
 
 def _run(work: Callable[[Connection], None], address: str | None, username: str | None, password: str | None) -> None:
@@ -130,7 +151,7 @@ def _run(work: Callable[[Connection], None], address: str | None, username: str 
         typer.echo(f"shardd: {_SENTENCES.get(error.status, str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
     except (ConnectionFailedError, TopError, TopicError, ValueError) as error:
-        typer.echo(f"shardd: {error}", err=True)
+        typer.echo(f"shardd: {printable(str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 
@@ -193,18 +214,21 @@ def _json(
     return msgspec.json.encode(facts)
 
 
+def _max_size(size: int) -> str:
+    named = {limits.SERVER_DEFAULT: "default", limits.UNLIMITED: "unlimited"}
+    return named.get(size) or format_size(size)
+
+
 def _text(
     topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
 ) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
-    never = topic.message_expiry_us in (limits.SERVER_DEFAULT, limits.UNLIMITED)
-    unlimited = topic.max_topic_size_bytes in (limits.SERVER_DEFAULT, limits.UNLIMITED)
     rows = [
-        ("topic", f"{topic.name} (id {topic.id})"),
+        ("topic", f"{printable(topic.name)} (id {topic.id})"),
         ("created", made.replace("+00:00", "Z")),
         ("messages", f"{topic.messages_count} in {topic.size_bytes} bytes"),
-        ("message expiry", "never" if never else f"{topic.message_expiry_us / 1e6:g} s"),
-        ("max size", "unlimited" if unlimited else format_size(topic.max_topic_size_bytes)),
+        ("message expiry", shown("message_expiry_us", topic.message_expiry_us)),
+        ("max size", _max_size(topic.max_topic_size_bytes)),
         ("compression", Compression(topic.compression).name.lower()),
         ("replication factor", str(topic.replication_factor)),
     ]

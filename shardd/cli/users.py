@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from shardd.cli.declared import Argument, Family, Option
+from shardd.cli.durations import token_expiry_us
+from shardd.cli.identity import identifier
 from shardd.cli.names import TokenName, User
-from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, asked, identifier, remote
+from shardd.cli.output import named_with_id, plain
+from shardd.cli.remote import EXIT_NOT_FOUND, EXIT_USAGE, CommandError, Remote, Yes, asked, remote
+
+if TYPE_CHECKING:
+    from shardd.client import values
 
 user_family = Family("Users of a server.")
 token_family = Family("Tokens of the user who asks.")
+ROOT: Final = 0
 client_family = Family("Clients that are connected.")
 NewName = Annotated[str, Argument("NAME")]
 Active = Annotated[bool | None, Option("--active/--inactive", about="Whether it may log in.")]
 FromStdin = Annotated[bool, Option("--password-stdin", about="Read passwords from there, a line each.")]
-Grants = Annotated[list[str] | None, Option("--grant", about="A right everywhere, such as poll_messages.")]
+_RIGHTS: Final = "RIGHT, STREAM:RIGHT or STREAM/TOPIC:RIGHT, such as orders:poll_messages."
+Grants = Annotated[list[str] | None, Option("--grant", about=_RIGHTS)]
 
 
-@remote(user_family, "list")
+@remote(user_family, "list", reads=True)
 async def list_users(remote: Remote) -> None:
     """All users."""
     remote.show(await remote.client.users(), ("id", "name", "active", "created_at_us"))
 
 
-@remote(user_family, "get")
+@remote(user_family, "get", reads=True)
 async def get_user(remote: Remote, user: User) -> None:
     """A user and its rights."""
-    from shardd.cli.output import plain
+    found = await _found(remote, user)
+    facts = plain(found)
+    if remote.output.value == "table":
+        from shardd.cli.rights import held, shown
+
+        facts.pop("permissions")
+        facts["rights"] = await shown(remote, held(found.permissions))
+    remote.show_one(facts)
+
+
+async def _found(remote: Remote, user: str) -> values.User:
     from shardd.client import statuses
     from shardd.client.errors import NotFoundError
 
     found = await remote.client.user(identifier(user))
     if found is None:
         raise NotFoundError(min(statuses.NOT_FOUND))
-    facts = plain(found)
-    if remote.output.value == "table":
-        rights = facts.pop("permissions") or {}
-        facts["rights"] = [name for name, given in rights.items() if given is True]
-        facts["rights_in_streams"] = list(rights.get("streams", {}))
-    remote.show_one(facts)
+    return found
 
 
 @remote(user_family, "create")
@@ -48,26 +61,11 @@ async def create_user(
 ) -> None:
     """Make a user."""
     password = _asked("Password", password_stdin)
-    rights = _permissions(grant)
+    from shardd.cli.rights import permissions_of, rights_of
+
+    rights = permissions_of(await rights_of(remote, grant))
     made = await remote.client.create_user(name, password, active=active is not False, permissions=rights)
     remote.done(f"user {made.name} is made (id {made.id})", user=made.name, id=made.id)
-
-
-def _permissions(grants: list[str] | None) -> Any:
-    """None: no rights. CommandError for one that there is not."""
-    import difflib
-    from dataclasses import fields
-
-    from shardd.client.values import Permissions
-
-    known = [each.name for each in fields(Permissions) if each.name != "streams"]
-    for name in grants or ():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"; is {close[0]!r} meant?" if close else f"; there are {', '.join(known)}"
-            raise CommandError(f"there is no right {name}{hint}", EXIT_USAGE)
-    rights: dict[str, Any] = dict.fromkeys(grants or (), True)
-    return Permissions(**rights) if rights else None
 
 
 @remote(user_family, "update")
@@ -77,18 +75,34 @@ async def update_user(
     name: Annotated[str | None, Option("--name", about="Another name.")] = None,
     active: Active = None,
     grant: Grants = None,
+    revoke: Annotated[list[str] | None, Option("--revoke", about="Take a right, written as of --grant.")] = None,
+    set_: Annotated[list[str] | None, Option("--set", about="These rights and no others, as of --grant.")] = None,
     no_rights: Annotated[bool, Option("--no-rights", about="Take all rights.")] = False,
+    yes: Yes = False,
 ) -> None:
-    """Change name, state or rights. `--grant` says all rights; those in single streams end."""
-    if (grant or no_rights) and not (grant and no_rights):
-        await remote.client.update_permissions(identifier(user), _permissions(grant))
-    elif grant:
-        raise CommandError("choose one of --grant and --no-rights", EXIT_USAGE)
+    """Change name, state or rights; rights are shown as they were and as they are."""
+    if sum((bool(grant or revoke), bool(set_), no_rights)) > 1:
+        raise CommandError("choose one of --set, --no-rights, and --grant with --revoke", EXIT_USAGE)
+    if name is None and active is None and not (grant or revoke or set_ or no_rights):
+        raise CommandError("nothing was changed; say what is to be", EXIT_USAGE)
+    if name == "":
+        raise CommandError("nothing was changed; --name '' is not a name", EXIT_USAGE)
+    found = await _found(remote, user)
+    facts: dict[str, Any] = {}
+    if grant or revoke or set_ or no_rights:
+        from shardd.cli.rights import Change, change_rights
+
+        change = Change(grant or [], revoke or [], None if not (set_ or no_rights) else set_ or [])
+        facts = await change_rights(remote, found, change)
+    if active is False and found.id == ROOT:
+        remote.confirm(f"User {named_with_id(found)} is the first one: inactive it administers nothing.", yes=yes)
     if name is not None or active is not None:
-        await remote.client.update_user(identifier(user), name=name, active=active)
-    elif not (grant or no_rights):
-        raise CommandError("say what is to be changed", EXIT_USAGE)
-    remote.done(f"user {user} is changed", user=name or user)
+        await remote.client.update_user(found.id, name=name, active=active)
+    sentence = f"user {user} is changed"
+    if facts:
+        before, after = ("; rights " + word + ": " + (", ".join(facts[word]) or "-") for word in ("before", "after"))
+        sentence += before + after
+    remote.done(sentence, user=name or found.name, **facts)
 
 
 @remote(user_family, "password")
@@ -110,9 +124,11 @@ def _asked(question: str, from_stdin: bool) -> str:
 @remote(user_family, "delete")
 async def delete_user(remote: Remote, user: User, yes: Yes = False) -> None:
     """Delete a user with its tokens; its connections end."""
-    remote.confirm(f"User {user} goes with its rights and tokens.", yes=yes)
-    await remote.client.delete_user(identifier(user))
-    remote.done(f"user {user} is deleted", user=user, deleted=True)
+    found = await _found(remote, user)
+    named = named_with_id(found)
+    remote.confirm(f"User {named} goes with its rights and tokens.", yes=yes)
+    await remote.client.delete_user(found.id)
+    remote.done(f"user {named} is deleted", user=found.name, id=found.id, deleted=True)
 
 
 # ---- tokens ----
@@ -131,7 +147,7 @@ async def create_token(
     expiry_days: Annotated[float, Option("--expiry-days", least=0.0, about="0: never.")] = 30.0,
 ) -> None:
     """Make a token. It is told only here."""
-    token = await remote.client.create_token(name, expiry_us=int(expiry_days * 86_400_000_000))
+    token = await remote.client.create_token(name, expiry_us=token_expiry_us(expiry_days))
     remote.done(token, name=name, token=token)
 
 

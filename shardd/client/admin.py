@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from shardd.client import commands
+from shardd.client import commands, values
 from shardd.client.commands import Command
+from shardd.client.errors import GroupInUseError
+from shardd.client.wire import Identifier
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,6 +26,14 @@ class AskingAndWaiting:
 
     def call(self, command: Command[T], deadline_s: float | None = None) -> T:
         raise NotImplementedError
+
+
+def _unused(group: values.Group | None, stream: Identifier, topic: Identifier) -> None:
+    if group is not None and group.members_count:
+        raise GroupInUseError(
+            f"group {group.name} of topic {stream}/{topic} has {group.members_count} members; "
+            "stop them, or delete it with force=True"
+        )
 
 
 def _asked(build: Callable[P, Command[T]]) -> Callable[Concatenate[Asking, P], Coroutine[Any, Any, T]]:
@@ -85,10 +95,19 @@ class Administration(Asking):
     group = _asked(commands.group)
     groups = _asked(commands.groups)
     create_group = _asked(commands.create_group)
-    delete_group = _asked(commands.delete_group)
+
+    async def delete_group(
+        self, stream: Identifier, topic: Identifier, name: Identifier, *, force: bool = False
+    ) -> None:
+        """With its stored offsets. GroupInUseError while it has members, without `force`."""
+        if not force:
+            _unused(await self.group(stream, topic, name), stream, topic)
+        await self.call(commands.delete_group(stream, topic, name))
+
     extensions = _asked(commands.extensions)
     metrics = _asked(commands.metrics)
     bounds = _asked(commands.bounds)
+    change_topic = _asked(commands.change_topic)
     set_topic_settings = _asked(commands.set_topic_settings)
     topic_settings = _asked(commands.topic_settings)
     lease_files = _asked(commands.lease_files)
@@ -137,10 +156,17 @@ class SyncAdministration(AskingAndWaiting):
     group = _waited(commands.group)
     groups = _waited(commands.groups)
     create_group = _waited(commands.create_group)
-    delete_group = _waited(commands.delete_group)
+
+    def delete_group(self, stream: Identifier, topic: Identifier, name: Identifier, *, force: bool = False) -> None:
+        """With its stored offsets. GroupInUseError while it has members, without `force`."""
+        if not force:
+            _unused(self.group(stream, topic, name), stream, topic)
+        self.call(commands.delete_group(stream, topic, name))
+
     extensions = _waited(commands.extensions)
     metrics = _waited(commands.metrics)
     bounds = _waited(commands.bounds)
+    change_topic = _waited(commands.change_topic)
     set_topic_settings = _waited(commands.set_topic_settings)
     topic_settings = _waited(commands.topic_settings)
     lease_files = _waited(commands.lease_files)

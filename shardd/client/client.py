@@ -27,7 +27,7 @@ class Client(Administration):
         """`url`, or what `settings.resolve` finds; `telemetry`: spans of what is asked and sent. SettingsError."""
         self.settings = settings or resolve(url)
         self.telemetry = telemetry
-        self.session = Session(self.settings)
+        self.session = Session(self.settings, refuses_at_once=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -26,20 +26,25 @@ def _records_of(payloads: Iterable[bytes], headers: bytes = b"") -> list[bytes]:
         raise SettingsError(str(error)) from None
 
 
-def _decode_polled(answer: bytes) -> Polled:
+def _decode_polled(answer: bytes, head_size: int = messages.POLLED_HEAD.size) -> Polled:
     """As `messages.decode_polled`."""
     try:
-        return Polled(*_codec.decode_polled(answer, Message))
+        return Polled(*_codec.decode_polled(answer, Message, head_size))
     except ValueError as error:
         raise ProtocolError(str(error)) from None
 
 
-def _payload_lines(answer: bytes) -> PayloadLines:
+def _payload_lines(answer: bytes, head_size: int = messages.POLLED_HEAD.size) -> PayloadLines:
     """As `messages.payload_lines`."""
     try:
-        return PayloadLines(*_codec.payload_lines(answer))
+        return PayloadLines(*_codec.payload_lines(answer, head_size))
     except ValueError as error:
         raise ProtocolError(str(error)) from None
+
+
+def decode_position(answer: bytes) -> Polled:
+    """The answer of poll_position. ProtocolError."""
+    return messages.with_history(answer, decode_polled(answer, messages.POSITION_HEAD_BYTES))
 
 
 if IS_NATIVE:

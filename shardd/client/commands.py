@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from shardd.client import wire
-from shardd.client.codec import decode_polled
+from shardd.client.codec import decode_polled, decode_position
 from shardd.client.lazy import lazy_module
-from shardd.client.messages import Polled
+from shardd.client.messages import History, Polled
 from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
@@ -21,22 +21,21 @@ T = TypeVar("T")
 
 
 class Command(NamedTuple, Generic[T]):
-    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come."""
+    """`repeatable`: carrying it out twice is as good as once, so it may be asked again when its answer did not come.
+    `wait_s`: how long the server may wait before it answers."""
 
     code: int
     payload: bytes
     read: Callable[[bytes], T]
     repeatable: bool = False
+    wait_s: float = 0.0
 
 
-PING: Final = 1
-LOGIN: Final = 38
-LOGIN_WITH_TOKEN: Final = 44
 POLL: Final = 100
 POLL_AND_WAIT: Final = 0x5344_0018
+POLL_POSITION: Final = 0x5344_0019
 SEND: Final = 101
 UNKNOWN_COMMAND: Final = 3  # status
-INIT_PRODUCER: Final = 0x5344_0030
 SEND_ONCE: Final = 0x5344_0031
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
 _EXTENSIONS: Final = 0x53440000
@@ -50,16 +49,16 @@ def nothing(answer: bytes) -> None:
 
 
 def ping() -> Command[None]:
-    return Command(PING, b"", nothing, True)
+    return Command(1, b"", nothing, True)
 
 
 def login(name: str, password: str, version: str = "") -> Command[int]:
     texts = wire.text8(name) + wire.text8(password) + wire.text32(version) + wire.text32("")
-    return Command(LOGIN, texts, answers.number, True)
+    return Command(38, texts, answers.number, True)
 
 
 def login_with_token(token: str) -> Command[int]:
-    return Command(LOGIN_WITH_TOKEN, wire.text8(token), answers.number, True)
+    return Command(44, wire.text8(token), answers.number, True)
 
 
 def logout() -> Command[None]:
@@ -158,13 +157,18 @@ def poll(
     count: int = 1000,
     group: bool = False,
     wait_ms: int = 0,
+    bytes_max: int | None = None,
 ) -> Command[Polled]:
     """Without auto-commit: a client commits what was processed, the server what it has sent. `wait_ms`: an extension;
-    later requests of the connection come behind it."""
+    later requests of the connection come behind it. `bytes_max`: an extension, too: the answer tells histories and has
+    no more bytes, but one message; 0: no bound."""
     place = _place(consumer, stream, topic, partition, group)
+    if bytes_max is not None:
+        payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms) + wire.u32(bytes_max)
+        return Command(POLL_POSITION, payload, decode_position, True, wait_ms / 1000)
     if wait_ms > 0:
         payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms)
-        return Command(POLL_AND_WAIT, payload, decode_polled, True)
+        return Command(POLL_AND_WAIT, payload, decode_polled, True, wait_ms / 1000)
     return Command(POLL, place + _STRATEGY.pack(strategy, value, count, 0), decode_polled, True)
 
 
@@ -192,9 +196,14 @@ def store_offset(
     offset: int,
     *,
     group: bool = False,
+    history: History | None = None,
 ) -> Command[None]:
-    """`offset`: of the last message that was processed."""
-    return Command(121, _place(consumer, stream, topic, partition, group) + wire.u64(offset), nothing, True)
+    """`offset`: of the last message that was processed. `history`: to which it belongs; an extension."""
+    payload = _place(consumer, stream, topic, partition, group) + wire.u64(offset)
+    if history is None:
+        return Command(121, payload, nothing, True)
+    head = wire.u64(history.incarnation) + wire.u32(history.epoch)
+    return Command(_EXTENSIONS + 0x1A, head + payload, nothing, True)
 
 
 def delete_offset(
@@ -276,6 +285,30 @@ def update_topic(
     return Command(304, wire.identifiers(stream, topic) + payload, nothing)
 
 
+def change_topic(
+    stream: Identifier,
+    topic: Identifier,
+    *,
+    name: str | None = None,
+    compression: int | None = None,
+    expiry_us: int | None = None,
+    max_bytes: int | None = None,
+    replication: int | None = None,
+) -> Command[None]:
+    """What is not given stays, whatever has changed meanwhile; status 3 of a server that is not shardd."""
+    values = (
+        b"" if name is None else wire.text8(name),
+        b"" if compression is None else wire.u8(compression),
+        b"" if expiry_us is None else wire.u64(expiry_us),
+        b"" if max_bytes is None else wire.u64(max_bytes),
+        b"" if replication is None else wire.u8(replication),
+    )
+    present = sum(1 << bit for bit, value in enumerate(values) if value)
+    return Command(
+        _EXTENSIONS + 0x23, wire.identifiers(stream, topic) + wire.u8(present) + b"".join(values), nothing, True
+    )
+
+
 def purge_topic(stream: Identifier, topic: Identifier) -> Command[None]:
     return Command(305, wire.identifiers(stream, topic), nothing)
 
@@ -343,7 +376,7 @@ def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> 
     """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
     time that it is carried out makes another one, which is forgotten when nobody uses it."""
     payload = _PRODUCER.pack(producer, epoch, renew)
-    return Command(INIT_PRODUCER, payload, _producer_epoch, producer == 0 or renew)
+    return Command(_EXTENSIONS + 0x30, payload, _producer_epoch, producer == 0 or renew)
 
 
 def _producer_epoch(answer: bytes) -> tuple[int, int, int]:

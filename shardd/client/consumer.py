@@ -11,10 +11,11 @@ from typing import Final, Literal, Self
 
 from shardd.client import commands, statuses
 from shardd.client.client import Client
-from shardd.client.errors import AlreadyExistsError, ClientError, ClosedError, NotFoundError, ServerError, SettingsError
-from shardd.client.link import Link
+from shardd.client.errors import ClientError, ClosedError, ServerError, SettingsError
+from shardd.client.history import Histories, Loss, OnLoss, OnReset, Reset
+from shardd.client.membership import Membership, Source, is_no_member
 from shardd.client.messages import Message
-from shardd.client.polls import Polls, is_gone
+from shardd.client.polls import BATCH_BYTES, Polls, is_gone
 from shardd.client.positions import Place, Start, strategy_of
 from shardd.client.session import Session
 from shardd.client.wire import Identifier
@@ -51,34 +52,45 @@ class Consumer:
         assignment_interval_ms: float = 1000.0,
         on_assigned: Changed | None = None,
         on_revoked: Changed | None = None,
+        on_reset: OnReset = "earliest",
+        on_loss: OnLoss = "skip",
+        when_reset: Callable[[Reset], None] | None = None,
+        when_lost: Callable[[Loss], None] | None = None,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         """`poll_interval_ms`: the longest pause while there is nothing, where the server cannot wait for all of it;
-        `assignment_interval_ms`: how often it is asked which partitions there are."""
+        `assignment_interval_ms`: how often it is asked which partitions there are; `batch_bytes`: of the messages of a
+        poll, but one. `on_reset`: where it goes on when a partition was purged or made again; `on_loss`: what it does
+        when messages are gone that it has not read, by retention or by damage; `when_reset`, `when_lost` are called."""
         if (group is None) == (name is None):
             raise SettingsError("a consumer has either a group or a name")
         if group is not None and partitions is not None:
             raise SettingsError("the group gives the partitions")
         if commit not in ("after", "each", "manual"):
             raise SettingsError(f"commit is after, each or manual, not {commit!r}")
-        if batch_messages < 1 or poll_interval_ms <= 0 or assignment_interval_ms <= 0:
-            raise SettingsError("batch_messages, poll_interval_ms or assignment_interval_ms is out of range")
-        self._session = Session(client.settings, self._opened)
+        if batch_messages < 1 or not 0 < batch_bytes < 1 << 32 or poll_interval_ms <= 0 or assignment_interval_ms <= 0:
+            raise SettingsError(
+                "batch_messages, batch_bytes, poll_interval_ms or assignment_interval_ms is out of range"
+            )
+        self._session = Session(client.settings, lambda link: self._membership.opened(link))
         self._stream, self._topic = stream, topic
         self._group = group is not None
         self._name: Identifier = group if group is not None else name if name is not None else ""
-        self._polls = Polls(self._session, self._name, stream, topic, group=self._group)
+        self._polls = Polls(self._session, self._name, stream, topic, group=self._group, bytes_max=batch_bytes)
         self._fixed = None if partitions is None else tuple(partitions)
+        self._histories = Histories(f"{stream}/{topic}", on_reset, on_loss, when_reset, when_lost)
+        source = Source(stream, topic, self._name, self._group, self._fixed)
+        self._membership = Membership(self._session, self._polls, self._histories, source, strategy_of(start))
         self._commit: Commit = commit
-        self._start = strategy_of(start)
         self._count = batch_messages
         self._poll_interval_s, self._assignment_interval_s = poll_interval_ms / 1000, assignment_interval_ms / 1000
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._places: dict[int, Place] = {}
         self._turn: deque[int] = deque()
         self._asked_at = float("-inf")  # which partitions there are
-        self._rejoined = False
         self._batch: deque[Message] = deque()
         self._current: Message | None = None  # handed out, not done
+        self._holder: Place | None = None  # of which it is
         self._paused: set[int] = set()
         self._closed = False
 
@@ -113,8 +125,7 @@ class Consumer:
         while not self._batch:
             found = await self._poll_some()  # `_lose` makes another deque meanwhile
             self._batch.extend(found)
-        self._current = self._batch.popleft()
-        return self._current
+        return self._hand_out(self._batch.popleft())
 
     async def get_batch(self) -> list[Message]:
         """The next messages of one partition, at least one; those before are done. They are done together."""
@@ -126,16 +137,22 @@ class Consumer:
             self._batch.extend(found)
         batch = list(self._batch)
         self._batch.clear()
-        self._current = batch[-1]
+        self._hand_out(batch[-1])
         return batch
 
     def _finish(self) -> None:
         """What was handed out last is done."""
         if self._current is not None:
             place = self._places.get(self._current.partition)
-            if place is not None:
+            if place is not None and place is self._holder:
                 place.done = self._current.offset
-            self._current = None
+            self._current = self._holder = None
+
+    def _hand_out(self, last: Message) -> Message:
+        self._current, self._holder = last, self._places.get(last.partition)
+        if self._holder is not None:
+            self._holder.handed = last.offset
+        return last
 
     async def commit(self) -> None:
         """Stores what is done. A message that was handed out last is not: `done()` says that it is."""
@@ -144,17 +161,24 @@ class Consumer:
             if offset is None:
                 continue
             command = commands.store_offset(
-                self._name, self._stream, self._topic, place.partition, offset, group=self._group
+                self._name,
+                self._stream,
+                self._topic,
+                place.partition,
+                offset,
+                group=self._group,
+                history=place.history,
             )
             try:
                 await self._session.call(command)
                 place.store(offset)
             except ServerError as error:
-                if error.status == statuses.OFFSET_BEHIND_THE_END:
-                    place.done = place.stored  # a purge took what was done
+                if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
+                    place.done = place.stored  # a purge took what was done: the next poll sees it
                 elif error.status in (
                     statuses.OFFSET_NOT_RESOLVED,
                     statuses.MEMBER_NOT_FOUND,
+                    statuses.GROUP_NOT_FOUND,
                     statuses.PARTITION_NOT_FOUND,
                 ):
                     self._lose([place.partition])  # another member has it, and gets what was not stored again
@@ -169,11 +193,16 @@ class Consumer:
         """Stores that its partition is done up to this message. Those of a batch behind it are not, and do not come
         again before another consumer reads."""
         place = self._places.get(message.partition)
-        if place is not None:
+        if place is not None and message.offset <= place.handed:  # else it is of an earlier history
             self._current, place.done = None, message.offset
             await self.commit()
 
     # ---- where it reads ----
+
+    @property
+    def lost(self) -> int:
+        """Messages that were gone before it could read them."""
+        return self._histories.lost
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -217,7 +246,7 @@ class Consumer:
                 messages = await self._poll(place)
                 if messages:
                     return messages
-                if self._rejoined:
+                if self._membership.rejoined:
                     break
             messages = await self._wait(pause)
             if messages:
@@ -232,7 +261,7 @@ class Consumer:
         self._turn.rotate(-1)
         places = [self._places[number] for number in self._turn if number not in self._paused]
         found: list[Message] = []
-        if places and left_s > 0 and not self._rejoined and await self._polls.may_wait():
+        if places and left_s > 0 and not self._membership.rejoined and await self._polls.may_wait():
             try:
                 found = await self._wait_there(places, left_s, pause_s)
             except ServerError as error:
@@ -256,124 +285,68 @@ class Consumer:
         try:
             polled = await self._polls.ask(partition, commands.NEXT, 0, self._count, wait_s)
         except ServerError as error:
-            if error.status not in (statuses.MEMBER_NOT_FOUND, statuses.PARTITION_NOT_FOUND):
+            if not is_no_member(error) and error.status != statuses.PARTITION_NOT_FOUND:
                 raise
             return []  # as the next round will see
         place, messages = self._places.get(polled.partition), polled.messages
-        if self._rejoined or not messages:
+        if self._membership.rejoined or not messages:
             return []
         if place is None:
             self._asked_at = float("-inf")  # it has just come
             return []
-        if messages[0].offset < place.value:
-            return []  # a purge, or somebody else has changed the book: the next round sees what it is
-        place.read_to(messages[-1].offset)
-        return messages
+        if messages[0].offset < place.value and polled.history == place.history:
+            return []  # somebody else has changed the book: the next round sees what it is
+        return self._histories.take(place, polled)
 
     async def _poll(self, place: Place, wait_s: float = 0.0) -> list[Message]:
         if place.strategy == commands.LAST:
-            place.read_to(await self._polls.last_offset(place.partition))
+            await self._polls.read_to_end(place)
         try:
             polled = await self._polls.ask(place.partition, place.strategy, place.value, self._count, wait_s)
         except ServerError as error:
-            if self._group and error.status == statuses.MEMBER_NOT_FOUND:
-                self._rejoined = True
+            if self._group and is_no_member(error):
+                self._membership.rejoined = True
                 return []
             if error.status == statuses.PARTITION_NOT_FOUND and self._fixed is None:
                 self._lose([place.partition])
                 return []
             raise
-        if self._rejoined:
+        if self._membership.rejoined:
             return []  # the answer of another membership
         if self._group and is_gone(place, polled):
             self._lose([place.partition])
             self._asked_at = float("-inf")
             return []
-        if polled.messages:
-            place.read_to(polled.messages[-1].offset)
-        elif place.was_read and polled.current_offset + 1 < place.value:
-            place.seek(commands.FIRST, 0)  # a purge: offsets begin anew
-        return polled.messages
+        return self._histories.take(place, polled)
 
     # ---- which partitions ----
 
-    async def _opened(self, link: Link) -> None:
-        """A new connection is a new member. A group that is missing is made."""
-        if not self._group:
-            return
-        until = self._session.until(None)
-        join = commands.join_group(self._stream, self._topic, self._name)
-        try:
-            await link.ask(join.code, join.payload, until)
-        except NotFoundError as error:
-            if error.status != statuses.GROUP_NOT_FOUND or not isinstance(self._name, str):
-                raise
-            create = commands.create_group(self._stream, self._topic, self._name)
-            with contextlib.suppress(AlreadyExistsError):
-                await link.ask(create.code, create.payload, until)
-            await link.ask(join.code, join.payload, until)
-        self._rejoined = True
-
     async def _assign(self) -> None:
         """Asks for the partitions when it is time; a member of a new connection begins at what is stored."""
-        loop = asyncio.get_running_loop()
-        if self._rejoined:
-            self._rejoined = False
+        loop, member = asyncio.get_running_loop(), self._membership
+        if member.rejoined:
+            member.rejoined = False
             self._lose(list(self._places))
             self._asked_at = float("-inf")
         if loop.time() - self._asked_at < self._assignment_interval_s:
             return
-        wanted = await (self._of_group() if self._group else self._of_topic())
-        if self._rejoined:
+        wanted = await member.wanted()
+        if member.rejoined:
             return  # on the way; asked again by the next round
-        self._asked_at = loop.time()
         if not self._group:  # a member keeps what it is about to hand over, until a poll or a commit says otherwise
             self._lose([number for number in self._places if number not in wanted])
-        come = sorted(wanted - set(self._places))
+        come = sorted(wanted.keys() - self._places.keys())
         for number in come:
-            place = await self._placed(number)
-            if self._rejoined:
+            place = await member.placed(number, wanted[number])
+            if member.rejoined:
                 return
             self._places[number] = place
             self._turn.append(number)
+        self._asked_at = loop.time()
         if come and self._group and self._on_assigned is not None:
             self._on_assigned(tuple(come))
-
-    async def _of_topic(self) -> set[int]:
-        if self._fixed is not None:
-            return set(self._fixed)
-        topic = await self._session.call(commands.topic(self._stream, self._topic))
-        if topic is None:
-            raise NotFoundError(statuses.TOPIC_NOT_FOUND)
-        return set(range(topic.partitions_count))
-
-    async def _of_group(self) -> set[int]:
-        """Polls without a partition take those of the member in turn: one of no message tells which it would be."""
-        found: set[int] = set()
-        while True:
-            try:
-                polled = await self._polls.ask(None, commands.NEXT, 0, 0)
-            except ServerError as error:
-                if error.status != statuses.MEMBER_NOT_FOUND:
-                    raise
-                await self._session.call(commands.join_group(self._stream, self._topic, self._name))
-                self._rejoined = True
-                return set()
-            if polled.partition in found:
-                break
-            found.add(polled.partition)
-        if found == {0}:  # or none at all: the answer is the same
-            group = await self._session.call(commands.group(self._stream, self._topic, self._name))
-            if group is None or not any(member.partitions == (0,) for member in group.members):
-                return set()
-        return found
-
-    async def _placed(self, number: int) -> Place:
-        command = commands.stored_offset(self._name, self._stream, self._topic, number, group=self._group)
-        found = await self._session.call(command)
-        if found is None:
-            return Place(number, *self._start)
-        return Place(number, commands.OFFSET, found.stored + 1, found.stored + 1)
+        for number in come:
+            self._histories.raise_of(self._places[number])
 
     def _lose(self, numbers: list[int]) -> None:
         """What was read of them and not handed out is dropped: another member gets it."""

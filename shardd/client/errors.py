@@ -41,9 +41,10 @@ class ClosedError(ClientError):
 
 
 class ConnectionLostError(ClientError, ConnectionError):
-    """No connection, or it broke."""
+    """No connection, or it broke. `refused`: nothing listens there."""
 
     retryable = True
+    refused = False
 
     def __init__(self, message: str, fate: Fate = Fate.NOT_SENT) -> None:
         super().__init__(message)
@@ -106,6 +107,10 @@ class StorageError(ServerError):
 
 class InvalidRequestError(ServerError):
     """The server takes no such request or value."""
+
+
+class GroupInUseError(ClientError):
+    """A group with members is deleted only with `force`."""
 
 
 class DeliveryError(ClientError):

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from shardd.client import commands, wire
 from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, Fate, TlsError, of_status
 from shardd.client.settings import Settings
-from shardd.client.transport import open_transport, tls_failure
+from shardd.client.transport import is_refused, open_transport, tls_failure
 
 _STOPPING = 8  # of the server: nothing behind its answer is carried out
+
+
+_COMING_S: Final = 5.0  # a part of an answer that came gives the rest at least so long
+
+
+class _Asked(NamedTuple):
+    future: asyncio.Future[bytes]
+    code: int
+    has_slot: bool
+    sent_at: float
+    patience_s: float
+    limit: asyncio.Timeout | None
 
 
 class Link(asyncio.Protocol):
@@ -19,7 +32,10 @@ class Link(asyncio.Protocol):
 
     def __init__(self, window: int) -> None:
         self._transport: asyncio.Transport | None = None
-        self._asked: deque[tuple[asyncio.Future[bytes], int, bool]] = deque()  # code, whether it has a slot
+        self._asked: deque[_Asked] = deque()
+        self._unsent = 0  # bytes that the transport kept when a request was written or the silence looked at
+        self._moved_at = 0.0  # when the look found that these had changed
+        self._watch: asyncio.TimerHandle | None = None  # of the silence of the oldest request
         self._head = b""  # of an answer, less than a whole one
         self._parts: list[bytes] = []  # of an answer whose head is here
         self._status = self._missing = 0  # bytes of it that are not
@@ -42,6 +58,7 @@ class Link(asyncio.Protocol):
         if self._missing > len(data):
             self._parts.append(data)
             self._missing -= len(data)
+            self._extend()
             return
         if self._missing:
             at, self._missing = self._missing, 0
@@ -65,10 +82,12 @@ class Link(asyncio.Protocol):
         self._transport = None
         self.cause = error
         cause = self._farewell or error or "the server closed the connection"
-        for future, _code, has_slot in self._asked:
-            if not future.done():
-                future.set_exception(ConnectionLostError(f"the connection was lost: {cause}", self._fate))
-            if has_slot:
+        if self._watch is not None:
+            self._watch.cancel()
+        for asked in self._asked:
+            if not asked.future.done():
+                asked.future.set_exception(ConnectionLostError(f"the connection was lost: {cause}", self._fate))
+            if asked.has_slot:
                 self._slots.release()
         self._asked.clear()
         self.closed.set()
@@ -77,7 +96,7 @@ class Link(asyncio.Protocol):
         if not self._asked:
             self._farewell = of_status(status)  # unasked: the connection closes now
             return
-        future, code, has_slot = self._asked.popleft()
+        future, code, has_slot, *_ = self._asked.popleft()
         if has_slot:
             self._slots.release()
         if status == _STOPPING:
@@ -91,25 +110,64 @@ class Link(asyncio.Protocol):
 
     # ---- requests ----
 
-    def post(self, code: int, payload: bytes, *, has_slot: bool = False) -> asyncio.Future[bytes]:
-        """Sends a request at once, beside the window unless it has a slot of it. ConnectionLostError."""
+    def post(
+        self,
+        code: int,
+        payload: bytes,
+        *,
+        has_slot: bool = False,
+        patience_s: float = math.inf,
+        limit: asyncio.Timeout | None = None,
+    ) -> asyncio.Future[bytes]:
+        """Sends a request at once, beside the window unless it has a slot of it. `patience_s`: how long the connection
+        may bring nothing while this is the oldest request; then it ends. `limit` moves while the answer comes.
+        ConnectionLostError."""
         if self._transport is None or self._transport.is_closing():
             if has_slot:
                 self._slots.release()
             raise ConnectionLostError("the connection is closed")
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._asked.append((future, code, has_slot))
+        self._asked.append(_Asked(future, code, has_slot, self._loop.time(), patience_s, limit))
+        if self._watch is None and patience_s < math.inf:
+            self._watch = self._loop.call_later(patience_s, self._look)
         self._transport.write(wire.frame(code, payload))
+        self._unsent = self._transport.get_write_buffer_size()
         return future
 
-    async def ask(self, code: int, payload: bytes, until: float) -> bytes:
+    def _look(self) -> None:
+        """Whether the oldest request has waited too long without a byte. What is behind it would wait, too."""
+        self._watch = None
+        if not self._asked:
+            return
+        oldest, now = self._asked[0], self._loop.time()
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unsent != self._unsent:  # a large request is on its way: the server takes it
+            self._unsent, self._moved_at = unsent, now
+        due = max(oldest.sent_at, self.heard_at, self._moved_at) + oldest.patience_s
+        if now >= due:
+            self._farewell = ConnectionLostError(f"the server has been silent for {oldest.patience_s:.1f} s")
+            self.abort()
+            return
+        again = min((each.patience_s for each in self._asked if each.patience_s < math.inf), default=0.0)
+        if again:
+            self._watch = self._loop.call_at(min(due, now + again), self._look)
+
+    def _extend(self) -> None:
+        """An answer that keeps coming is not late."""
+        oldest = self._asked[0] if self._asked else None
+        limit = None if oldest is None or oldest.future.done() else oldest.limit  # cancelled: nothing to extend
+        until = self.heard_at + _COMING_S
+        if limit is not None and not limit.expired() and (limit.when() or until) < until:
+            limit.reschedule(until)
+
+    async def ask(self, code: int, payload: bytes, until: float, patience_s: float = math.inf) -> bytes:
         """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError."""
         sent_at = None
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(until) as limit:
                 await self._slots.acquire()
                 sent_at = self._loop.time()
-                return await self.post(code, payload, has_slot=True)
+                return await self.post(code, payload, has_slot=True, patience_s=patience_s, limit=limit)
         except TimeoutError as error:
             if isinstance(error, ClientError):
                 raise
@@ -144,7 +202,9 @@ async def open_link(settings: Settings) -> Link:
         raise
     except OSError as error:
         reason = str(error) or "no answer in time"
-        raise ConnectionLostError(f"cannot connect to {settings.address}: {reason}") from None
+        lost = ConnectionLostError(f"cannot connect to {settings.address}: {reason}")
+        lost.refused = is_refused(error)
+        raise lost from None
     try:
         if settings.token:
             await _log_in(link, commands.login_with_token(settings.token), until)

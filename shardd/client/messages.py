@@ -16,6 +16,9 @@ HEADERS_BYTES_MAX: Final = 100_000
 RECORD_HEAD: Final = struct.Struct("<Q16sQQQIIQ")
 INDEX_ENTRY: Final = struct.Struct("<IIQ")
 POLLED_HEAD: Final = struct.Struct("<IQI")
+_HISTORY_HEAD: Final = struct.Struct("<QQQII")
+POSITION_HEAD_BYTES: Final = POLLED_HEAD.size + _HISTORY_HEAD.size
+_SPARSE: Final = 1
 _NO_ID: Final = bytes(16)
 _KEY_HEAD: Final = struct.Struct("<BI")
 _STRING: Final = 2
@@ -35,12 +38,39 @@ class Message(NamedTuple):
     checksum: int
 
 
+class History(NamedTuple):
+    """To which an offset of a partition belongs: a purge begins another one."""
+
+    incarnation: int
+    epoch: int = 0
+
+
 class Polled(NamedTuple):
-    """`current_offset`: the last one that polls may see, 0 when there is none."""
+    """`current_offset`: the last one that polls may see, 0 when there is none. What follows `messages` is told by
+    poll_position alone (docs/extensions.md#poll-position): `history` None: not told, incarnation 0: the member does not
+    have the partition. `bytes_count`: of the answer."""
 
     partition: int
     current_offset: int
     messages: list[Message]
+    history: History | None = None
+    first_offset: int = 0
+    is_sparse: bool = False
+    epoch_from: int = 0
+    bytes_count: int = 0
+
+
+def with_history(answer: bytes, polled: Polled) -> Polled:
+    """What the head of an answer of poll_position has behind that of a poll. ProtocolError."""
+    if len(answer) < POSITION_HEAD_BYTES:
+        raise ProtocolError("a poll's answer is cut")
+    incarnation, first_offset, epoch_from, epoch, flags = _HISTORY_HEAD.unpack_from(answer, POLLED_HEAD.size)
+    return polled._replace(
+        history=History(incarnation, epoch),
+        first_offset=first_offset,
+        is_sparse=bool(flags & _SPARSE),
+        epoch_from=epoch_from,
+    )
 
 
 class PayloadLines(NamedTuple):
@@ -80,11 +110,11 @@ def batch_head(
     return wire.identifiers(stream, topic) + partitioning
 
 
-def decode_polled(answer: bytes) -> Polled:
-    """ProtocolError. Nothing is verified: the server has done that."""
+def decode_polled(answer: bytes, head_size: int = POLLED_HEAD.size) -> Polled:
+    """`head_size`: of what stands before the records. ProtocolError. Nothing is verified: the server has done that."""
     try:
         partition, current_offset, count = POLLED_HEAD.unpack_from(answer)
-        messages, at, unpack = [], POLLED_HEAD.size, RECORD_HEAD.unpack_from
+        messages, at, unpack = [], head_size, RECORD_HEAD.unpack_from
         for _ in range(count):
             checksum, id_, offset, timestamp_us, origin_us, headers_bytes, payload_bytes, _reserved = unpack(answer, at)
             begin = at + RECORD_HEAD.size
@@ -109,9 +139,9 @@ def decode_polled(answer: bytes) -> Polled:
     return Polled(partition, current_offset, messages)
 
 
-def payload_lines(answer: bytes) -> PayloadLines:
+def payload_lines(answer: bytes, head_size: int = POLLED_HEAD.size) -> PayloadLines:
     """Nothing else of a message is made. ProtocolError."""
-    lines, next_offset, at = [], 0, POLLED_HEAD.size
+    lines, next_offset, at = [], 0, head_size
     try:
         _, _, count = POLLED_HEAD.unpack_from(answer)
         for _ in range(count):

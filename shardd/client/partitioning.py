@@ -1,14 +1,23 @@
-"""Which partition a message goes to."""
+"""Which partition a message goes to, and how many there are."""
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from shardd.client import commands, statuses
+from shardd.client.errors import ClientError, ConnectionLostError, NotFoundError, SettingsError
+from shardd.client.wire import Identifier
+
+if TYPE_CHECKING:
+    from shardd.client.client import Client
 
 Partitioner = Callable[[bytes, bytes, int], int]
 """(key, payload, partitions) -> partition"""
 
+_REFUSED_PAUSE_S: Final = 0.1  # between two tries at a server that refuses connections
 _P1: Final = 2654435761
 _P2: Final = 2246822519
 _P3: Final = 3266489917
@@ -51,3 +60,60 @@ def xxh32(data: bytes) -> int:
 def by_key(key: bytes, _payload: bytes, partitions: int) -> int:
     """The one of the server."""
     return xxh32(key) % partitions
+
+
+def checked(partition: int) -> int:
+    """SettingsError."""
+    if not 0 <= partition < 1 << 32:
+        raise SettingsError(f"partition {partition} is not between 0 and {(1 << 32) - 1}")
+    return partition
+
+
+class TopicSize:
+    """How many partitions the topic of a producer has. `count` 0: not known (any more)."""
+
+    def __init__(
+        self, client: Client, stream: Identifier, topic: Identifier, deadline_s: float, interval_s: float
+    ) -> None:
+        self._client, self._stream, self._topic, self._deadline_s = client, stream, topic, deadline_s
+        self._interval_s, self._next_s = interval_s, 0.0
+        self._loop = asyncio.get_running_loop()
+        self._asking = asyncio.Lock()
+        self._beside: asyncio.Task[None] | None = None
+        self.count = 0
+
+    def look(self) -> int:
+        """The count. It is asked for anew now and then, while messages go on: partitions that were added get some."""
+        if self.count and self._loop.time() >= self._next_s and self._beside is None:
+            self._beside = self._loop.create_task(self._refresh_beside())
+        return self.count
+
+    async def refresh(self) -> None:
+        """A server that refuses connections may be starting: it is asked again until the deadline. NotFoundError,
+        ClientError."""
+        async with self._asking:
+            until_s = self._loop.time() + self._deadline_s
+            while True:
+                try:
+                    topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
+                    break
+                except ConnectionLostError as error:
+                    if not error.refused or self._loop.time() + _REFUSED_PAUSE_S >= until_s:
+                        raise
+                await asyncio.sleep(_REFUSED_PAUSE_S)
+            if topic is None or not topic.partitions_count:
+                raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+            self.count = topic.partitions_count
+            self._next_s = self._loop.time() + self._interval_s
+
+    async def _refresh_beside(self) -> None:
+        try:
+            await self.refresh()
+        except ClientError:
+            self._next_s = self._loop.time() + self._interval_s  # what is sent finds out for itself
+        finally:
+            self._beside = None
+
+    def close(self) -> None:
+        if self._beside is not None:
+            self._beside.cancel()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from shardd.client import commands
 from shardd.client.errors import SettingsError
+from shardd.client.messages import History
 
 Start = str | int
 """Where nothing is stored: "earliest", "latest", an offset, or "time:MICROSECONDS" (since 1970, of the server)."""
@@ -29,23 +30,50 @@ def strategy_of(start: Start) -> tuple[int, int]:
 class Place:
     """A partition of a consumer. `strategy`, `value`: of its next poll; `was_read`: it is the end of the last one.
     `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
-    `resumes`: where a consumer that begins now would."""
+    `resumes`: where a consumer that begins now would. `is_kept`: it is a position that the consumer had, so what is
+    gone from there on is lost. `history`: to which `value` belongs. `end`: the largest offset that was told of the
+    partition. `handed`: the last offset that was handed out, -1: none. `reset`: one that was not raised yet."""
 
-    __slots__ = ("done", "partition", "resumes", "stored", "strategy", "value", "was_read")
+    __slots__ = (
+        "done",
+        "end",
+        "handed",
+        "history",
+        "is_kept",
+        "partition",
+        "reset",
+        "resumes",
+        "stored",
+        "strategy",
+        "value",
+        "was_read",
+    )
 
-    def __init__(self, partition: int, strategy: int, value: int, resumes: int = 0) -> None:
+    def __init__(self, partition: int, strategy: int, value: int, resumes: int = 0, *, is_kept: bool = False) -> None:
         self.partition, self.resumes = partition, resumes
         self.strategy, self.value = strategy, value
         self.done: int | None = None
         self.stored: int | None = None
         self.was_read = False
+        self.is_kept = is_kept
+        self.history: History | None = None
+        self.end = 0
+        self.handed = -1
+        self.reset: Any = None
 
     def seek(self, strategy: int, value: int) -> None:
         """What was done stays; it is committed when something behind the new place is."""
-        self.strategy, self.value, self.was_read = strategy, value, False
+        self.strategy, self.value, self.was_read, self.is_kept = strategy, value, False, False
 
     def read_to(self, offset: int) -> None:
-        self.strategy, self.value, self.was_read = commands.OFFSET, offset + 1, True
+        self.strategy, self.value, self.was_read, self.is_kept = commands.OFFSET, offset + 1, True, True
+
+    def begin_anew(self, strategy: int) -> None:
+        """In another history: what was done belongs to the one before."""
+        self.seek(strategy, 0)
+        self.done = self.stored = None
+        self.resumes = self.end = 0
+        self.handed = -1
 
     def store(self, offset: int) -> None:
         self.stored, self.resumes = offset, offset + 1

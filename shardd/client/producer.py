@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from shardd.client import commands, statuses
+from shardd.client import commands
 from shardd.client.client import Client
 from shardd.client.codec import encode_batch, records_of
 from shardd.client.errors import (
@@ -26,7 +27,7 @@ from shardd.client.idempotence import Sequencer
 from shardd.client.link import Link
 from shardd.client.messages import Header, batch_head, encode_headers, encode_record
 from shardd.client.outbox import Batch, Lane, Position
-from shardd.client.partitioning import Partitioner, by_key
+from shardd.client.partitioning import Partitioner, TopicSize, by_key, checked
 from shardd.client.session import PAUSE_S, Session, pause_s
 from shardd.client.wire import Identifier
 
@@ -43,7 +44,9 @@ class Producer:
     while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
     a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
     "at_most_once" does not, "idempotent" does and the server stores it once. `deadline_s`: how long a message is
-    tried. `shares_connection`: goes over that of the client, beside its requests, instead of one of its own."""
+    tried. `shares_connection`: goes over that of the client, beside its requests, instead of one of its own.
+    `refresh_interval_ms`: how often it is asked how many partitions there are. Messages of a key may be in two
+    partitions when some were added: those before and those after it was noticed."""
 
     def __init__(
         self,
@@ -59,12 +62,21 @@ class Producer:
         delivery: Delivery = "at_least_once",
         deadline_s: float | None = None,
         shares_connection: bool = False,
+        refresh_interval_ms: float = 10_000.0,
     ) -> None:
         if delivery not in ("at_least_once", "at_most_once", "idempotent"):
             raise SettingsError(f"delivery is at_least_once, at_most_once or idempotent, not {delivery!r}")
         self._batch_max = ONCE_BYTES_MAX if delivery == "idempotent" else BATCH_BYTES_MAX
-        if not 0 < batch_bytes <= self._batch_max or in_flight < 1 or buffer_bytes < 1 or linger_ms < 0:
-            raise SettingsError("batch_bytes, in_flight, buffer_bytes or linger_ms is out of range")
+        if (
+            not 0 < batch_bytes <= self._batch_max
+            or in_flight < 1
+            or buffer_bytes < 1
+            or linger_ms < 0
+            or refresh_interval_ms <= 0
+        ):
+            raise SettingsError(
+                "batch_bytes, in_flight, buffer_bytes, linger_ms or refresh_interval_ms is out of range"
+            )
         self._client = client
         self._session = client.session if shares_connection else Session(client.settings)
         self._own_session = not shares_connection
@@ -76,8 +88,7 @@ class Producer:
         self._once = Sequencer(self._session) if delivery == "idempotent" else None
         self._deadline_s = client.settings.deadline_s if deadline_s is None else deadline_s
         self._loop = asyncio.get_running_loop()
-        self._partitions = 0
-        self._asking = asyncio.Lock()
+        self._topic_size = TopicSize(client, stream, topic, self._deadline_s, refresh_interval_ms / 1000)
         self._lanes: dict[int, Lane] = {}
         self._ready: deque[Lane] = deque()
         self._open: list[Lane] = []  # have a batch that may still grow
@@ -153,7 +164,7 @@ class Producer:
         size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
         if (own is not None or self._once is not None) and size > self._batch_max:
             raise SettingsError(f"a batch of {size} bytes is too large, at most {self._batch_max} go together")
-        if not self._partitions:
+        if not self._topic_size.look():
             await self.refresh()
         await self._room_for(size)
         lane = self._lane(self._chosen(key, payload, partition))
@@ -182,12 +193,12 @@ class Producer:
 
     def _chosen(self, key: bytes | None, payload: bytes, partition: int | None) -> int:
         if partition is not None:
-            return partition
+            return checked(partition)
         if key is None:
-            return self._sticky % self._partitions
+            return self._sticky % self._topic_size.count
         if not key:
             raise SettingsError("a key is empty")
-        return self._partitioner(key, payload, self._partitions)
+        return checked(self._partitioner(key, payload, self._topic_size.count))
 
     def _lane(self, partition: int) -> Lane:
         found = self._lanes.get(partition)
@@ -211,7 +222,7 @@ class Producer:
     def _seal(self, lane: Lane) -> None:
         """Its last batch grows no more; the next message without a key goes to another partition."""
         lane.waiting[-1].sealed = True
-        if self._partitions and lane.partition == self._sticky % self._partitions:
+        if self._topic_size.count and lane.partition == self._sticky % self._topic_size.count:
             self._sticky += 1
         self._offer(lane)
 
@@ -240,11 +251,7 @@ class Producer:
 
     async def refresh(self) -> None:
         """Asks how many partitions the topic has. NotFoundError, ClientError."""
-        async with self._asking:
-            topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
-            if topic is None or not topic.partitions_count:
-                raise NotFoundError(statuses.TOPIC_NOT_FOUND)
-            self._partitions = topic.partitions_count
+        await self._topic_size.refresh()
 
     # ---- the way out ----
 
@@ -274,7 +281,8 @@ class Producer:
             code, payload = commands.SEND_ONCE, once.head(lane, batch) + payload
         self._on_the_way += 1
         try:
-            future = link.post(code, payload)
+            patience_s = self._client.settings.patience_s if self._again_when_unknown else math.inf
+            future = link.post(code, payload, patience_s=patience_s)
         except ConnectionLostError as error:
             self._answered(lane, batch, error)
             return
@@ -304,7 +312,7 @@ class Producer:
         for batch, error in lane.settle(self._loop.time(), self._again_when_unknown):
             self._end(batch, error, lane)
             if isinstance(error, NotFoundError):
-                self._partitions = 0  # asked again by the next message
+                self._topic_size.count = 0  # asked again by the next message
         self._offer(lane)
         self._pump()
 
@@ -366,6 +374,7 @@ class Producer:
             await self.flush()
         finally:
             self._closed = True
+            self._topic_size.close()
             if self._timer is not None:
                 self._timer.cancel()
             if self._once is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -25,11 +26,19 @@ def pause_s(attempt: int) -> float:
 class Session:
     """`opened(link)` is awaited on every new connection, logged in (a group is joined there)."""
 
-    def __init__(self, settings: Settings, opened: Callable[[Link], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        opened: Callable[[Link], Awaitable[None]] | None = None,
+        *,
+        refuses_at_once: bool = False,
+    ) -> None:
+        """`refuses_at_once`: a first connection that is refused is not tried again."""
         self.settings = settings
+        self._final_refusal = refuses_at_once
         self._opened = opened
         self._link: Link | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting: asyncio.Task[Link] | None = None
         self._closed = False
 
     def until(self, deadline_s: float | None) -> float:
@@ -41,19 +50,36 @@ class Session:
         link = self._link
         if link is not None and link.usable:
             return link
-        async with self._connecting:
-            attempt = 0
-            while True:
-                if self._closed:
-                    raise ClosedError("this object is closed")
-                if self._link is not None and self._link.usable:
-                    return self._link
-                try:
-                    self._link = await self._open()
-                    return self._link
-                except (ConnectionLostError, UnavailableError, DeadlineError) as error:
-                    await self.pause(attempt, until, error)
-                attempt += 1
+        attempt = 0
+        while True:
+            if self._closed:
+                raise ClosedError("this object is closed")
+            if self._link is not None and self._link.usable:
+                return self._link
+            attempted = self._attempt()
+            try:
+                return await asyncio.shield(attempted)
+            except asyncio.CancelledError:
+                if self._closed and attempted.cancelled():  # `close` has ended it, nobody this task
+                    raise ClosedError("this object is closed") from None
+                raise
+            except (ConnectionLostError, UnavailableError, DeadlineError) as error:
+                if self._final_refusal and isinstance(error, ConnectionLostError) and error.refused:
+                    raise
+                await self.pause(attempt, until, error)
+            attempt += 1
+
+    def _attempt(self) -> asyncio.Task[Link]:
+        """One for all that wait. It goes on when they are cancelled, so short waits connect in the end."""
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._open())
+            self._connecting.add_done_callback(self._attempted)
+        return self._connecting
+
+    def _attempted(self, task: asyncio.Task[Link]) -> None:
+        self._connecting = None
+        if not task.cancelled() and task.exception() is None:
+            self._link, self._final_refusal = task.result(), False
 
     async def _open(self) -> Link:
         link = await open_link(self.settings)
@@ -80,14 +106,19 @@ class Session:
         while True:
             try:
                 link = await self.link(until)
-                return command.read(await link.ask(command.code, command.payload, until))
+                patience_s = self.settings.patience_s + command.wait_s if command.repeatable else math.inf
+                return command.read(await link.ask(command.code, command.payload, until, patience_s))
             except (ConnectionLostError, UnavailableError) as error:
-                if self._closed or not (command.repeatable or error.fate is Fate.NOT_SENT):
+                final = self._final_refusal and isinstance(error, ConnectionLostError) and error.refused
+                if self._closed or final or not (command.repeatable or error.fate is Fate.NOT_SENT):
                     raise
                 await self.pause(attempt, until, error)
             attempt += 1
 
     async def close(self) -> None:
         self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
         if self._link is not None:
             await self._link.close()

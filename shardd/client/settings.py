@@ -33,7 +33,9 @@ _KEYS: Final = {"url", "username", "password", "token", "token_file"}
 
 @dataclass(frozen=True)
 class Settings:
-    """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login. `window`:
+    """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login.
+    `request_timeout_s`: how long a connection may bring nothing while an answer is awaited, before another one is made,
+    for requests that may be sent again; at most a third of the deadline. `window`:
     requests on the way at a time. `tls` trusts the authorities of the host, or those of `ca_file`; `server_name` is
     what the certificate has to be for, when that is not `host`. `unix_path`: instead of `host` and `port`."""
 
@@ -44,6 +46,7 @@ class Settings:
     token: str = ""
     deadline_s: float = 30.0
     connect_timeout_s: float = 5.0
+    request_timeout_s: float = 10.0
     window: int = 32
     tls: bool = False
     ca_file: str = ""
@@ -56,6 +59,10 @@ class Settings:
         """Without secrets."""
         who = "token" if self.token else repr(self.username)
         return f"Settings({self.address}, {who})"
+
+    @property
+    def patience_s(self) -> float:
+        return min(self.request_timeout_s, self.deadline_s / 3)
 
     @property
     def address(self) -> str:
@@ -102,11 +109,13 @@ def _with_option(found: Settings, name: str, value: str) -> Settings:
             return replace(found, deadline_s=_positive(float(value)))
         if name == "connect_timeout":
             return replace(found, connect_timeout_s=_positive(float(value)))
+        if name == "request_timeout":
+            return replace(found, request_timeout_s=_positive(float(value)))
         if name == "window":
             return replace(found, window=int(_positive(int(value))))
     except ValueError:
         raise SettingsError(f"{name}={value} in the connection string is no positive number") from None
-    known = ["deadline", "connect_timeout", "window", *(_OF_TLS if found.tls else ())]
+    known = ["deadline", "connect_timeout", "request_timeout", "window", *(_OF_TLS if found.tls else ())]
     raise SettingsError(f"the connection string has no option {name}; there are {', '.join(known)}")
 
 

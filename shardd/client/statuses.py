@@ -141,6 +141,7 @@ OFFSET_BEHIND_THE_END: Final = 4100
 MEMBER_NOT_FOUND: Final = 5006
 LOST_ON_THE_WAY: Final = 11001  # between the server's own processes
 TIMED_OUT: Final = 12001
+OTHER_HISTORY: Final = 4102  # of store_position
 AUTHENTICATION: Final = frozenset({20, 40, 42, 43, 44, 47, 54})  # 20: of a login with a token
 PERMISSION: Final = frozenset({41})
 NOT_FOUND: Final = frozenset({20, 100, 1009, 2010, 3007, 3021, 5000, 5006})

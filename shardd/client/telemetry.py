@@ -75,8 +75,11 @@ NAMES: Final = {
     0x5344_0010: "get_partition_bounds",
     0x5344_0012: "lease_files",
     0x5344_0018: "poll_and_wait",
+    0x5344_0019: "poll_position",
+    0x5344_001A: "store_position",
     0x5344_0020: "set_topic_settings",
     0x5344_0021: "get_topic_settings",
+    0x5344_0023: "change_topic",
     0x5344_0030: "init_producer",
     0x5344_0031: "send_once",
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from shardd.client.errors import SettingsError, TlsError
 from shardd.client.settings import Settings, parse
 
 P = TypeVar("P", bound=asyncio.Protocol)
+_EYEBALLS_S: Final = 0.25  # RFC 8305: before the next address of a name is tried beside the first
 _SENTENCES: Final = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate of this client",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "both sides cannot agree, or it wants a certificate of this client",
@@ -46,18 +49,45 @@ def tls_failure(settings: Settings, error: BaseException | None) -> TlsError | N
     return None
 
 
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """The kernel finds out that the other host is gone, also while nothing is asked."""
+    made = transport.get_extra_info("socket")
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def is_refused(error: OSError) -> bool:
+    """By every address of the name."""
+    numbers = re.findall(r"\[Errno (-?\d+)\]", str(error))
+    refusals = {str(errno.ECONNREFUSED), str(errno.ENOENT)}
+    return bool(numbers) and set(numbers) <= refusals
+
+
 async def open_transport(settings: Settings, protocol: Callable[[], P]) -> P:
     """Connected. OSError, TlsError."""
     loop = asyncio.get_running_loop()
     if settings.unix_path:
         return (await loop.create_unix_connection(protocol, settings.unix_path))[1]
     if not settings.tls:
-        return (await loop.create_connection(protocol, settings.host, settings.port))[1]
+        transport, made = await loop.create_connection(
+            protocol, settings.host, settings.port, happy_eyeballs_delay=_EYEBALLS_S
+        )
+        keep_alive(transport)
+        return made
     context, name = tls_context(settings), settings.server_name or settings.host
     try:
-        return (
-            await loop.create_connection(protocol, settings.host, settings.port, ssl=context, server_hostname=name)
-        )[1]
+        transport, made = await loop.create_connection(
+            protocol,
+            settings.host,
+            settings.port,
+            ssl=context,
+            server_hostname=name,
+            happy_eyeballs_delay=_EYEBALLS_S,
+        )
+        keep_alive(transport)
+        return made
     except ssl.SSLError as error:
         raise tls_failure(settings, error) or error from None
 

@@ -15,6 +15,10 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shardd.doors.openings import Openings, PacedTls
+from shardd.runtime.bounded_loop import READ_BYTES_MAX
+from shardd.runtime.networks import network_of_host
+
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
@@ -73,7 +77,8 @@ class _Server(uvicorn.Server):
         ready: Callable[[], None],
         tls: ssl.SSLContext | None,
     ) -> None:
-        crowd = _Crowd(limits)
+        self._crowd = _Crowd(limits)
+        crowd = self._crowd if tls is None else None
         bounded = type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits, "crowd": crowd})
         config = uvicorn.Config(
             application,
@@ -93,6 +98,7 @@ class _Server(uvicorn.Server):
         self._limits = limits
         self._ready = ready
         self._tls = tls
+        self._openings = Openings()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -100,19 +106,25 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: self.config.http_protocol_class(  # type: ignore[call-arg]
-                config=self.config, server_state=self.server_state, app_state={}
-            ),
-            sock=self._listener,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else self._limits.head_timeout_s,
+        server = await asyncio.get_running_loop().create_server(
+            self._plain if self._tls is None else self._over_tls, sock=self._listener, backlog=_BACKLOG
         )
         self.servers = [server]
         self.started = True
         self._ready()
+
+    def _plain(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state={}
+        )
+
+    def _over_tls(self) -> asyncio.BaseProtocol:
+        loop, timeout_s = asyncio.get_running_loop(), self._limits.head_timeout_s
+        return PacedTls(
+            *(self._openings, self._crowd, loop, self._plain(), self._tls, None),
+            server_side=True,
+            ssl_handshake_timeout=timeout_s,
+        )
 
 
 class _Crowd:
@@ -146,11 +158,11 @@ class _BoundedProtocol(HttpToolsProtocol):
     """One connection. A head is bounded in bytes and in time, connections by address, requests that wait by number."""
 
     limits: AsgiLimits
-    crowd: _Crowd
+    crowd: _Crowd | None  # None: it is counted where its TLS is
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._host = transport.get_extra_info("peername", ("",))[0]
-        self._entered = self.crowd.enter(self._host)
+        self._host = network_of_host(transport.get_extra_info("peername", ("",))[0])
+        self._entered = self.crowd is None or self.crowd.enter(self._host)
         self._timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
         self._in_head = True
@@ -160,13 +172,15 @@ class _BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+        transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]  # of a socket; over TLS it means nothing
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._entered:
             return
         self._entered = False
-        self.crowd.leave(self._host)
+        if self.crowd is not None:
+            self.crowd.leave(self._host)
         self._stop_watching()
         self._stop_watching_reader()
         super().connection_lost(exc)

@@ -15,6 +15,7 @@ import setproctitle
 
 from shardd.doors.door import Door
 from shardd.observability.logs import set_up_logs
+from shardd.runtime.bounded_loop import Progress, run_bounded
 from shardd.runtime.control_link import ControlLink
 from shardd.runtime.inheritance import DoorInheritance, read_inheritance
 from shardd.runtime.supervised import die_with, ignore_signals
@@ -38,7 +39,7 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
     gc.freeze()  # modules stay: no collection looks at them
     status = 0
     try:
-        asyncio.run(_main(inheritance, serve))
+        run_bounded(lambda progress: _main(inheritance, serve, progress))
     except Exception:
         _log.exception("the door ends")
         status = 1
@@ -51,7 +52,7 @@ def give_way() -> None:
     ask_for_long_slices()
 
 
-async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[None]]) -> None:
+async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[None]], progress: Progress) -> None:
     control = ControlLink(
         inheritance.control_fd,
         peer_down=lambda shard: None,  # its connection ends by itself
@@ -59,6 +60,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
         peer_key=lambda key: door.renew(key),
         stalls=lambda stalls: door.hear_stalls(stalls),
         tls=lambda: door.tls_changed(),
+        progress=progress,
     )
     listeners = [socket.socket(fileno=fd) for fd in inheritance.listener_fds]
     for listener in listeners:

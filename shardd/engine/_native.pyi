@@ -4,7 +4,7 @@ from array import array
 from typing import Final
 
 from shardd.engine._native_types import *
-from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 
 # Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
 CALL_STATUS: Final[int]  # it is over
@@ -24,6 +24,8 @@ ACTIVITY_WAITING: Final[int]  # for something to do
 RECORD_HEADER_SIZE: Final[int]
 INDEX_ENTRY_SIZE: Final[int]
 PAYLOAD_SIZE_MAX: Final[int]
+PRODUCERS_FILE_BYTES_MAX: Final[int]
+PRODUCERS_FILE_READ_MAX: Final[int]
 USER_HEADERS_SIZE_MAX: Final[int]
 RECORD_OK: Final[int]
 RECORD_TRUNCATED: Final[int]
@@ -343,7 +345,7 @@ class Engine:
         Until seat_take or the end of the topic. False: not possible. `resume` executes the request then."""
     def seat_take(self, connection: int, group: int, /) -> SeatState | None:
         """Takes it back. None: not lent."""
-    def fence_drop(self, namespace: int, group: int, /) -> None:
+    def fence_drop(self, namespace: int, incarnation: int, group: int, /) -> None:
         """Forgets the newest generation of a deleted group (by the id of its offsets); unknown ones are no error."""
     # routes
     def route_topic_known(self, namespace: int, /) -> bool:
@@ -370,7 +372,8 @@ class Engine:
         """Of everybody."""
     def routes_end_stream(self, stream_id: int, /) -> None: ...
     def routes_end_all(self) -> None: ...
-    # partitions that this shard owns
+    # partitions that this shard owns. What changes one names its incarnation: KeyError for another one, as for one that
+    # is not open (tests/unit/test_stale_incarnations.py). Behind an await a namespace is no address.
     def partition_open(
         self,
         namespace: int,
@@ -385,11 +388,13 @@ class Engine:
         durable_end: int,
         log_start: int = 0,
         limits: PartitionLimits = ...,
+        waiting: bytes = ...,
         /,
-    ) -> None:
+    ) -> tuple[int, int]:
         """level as partition_level in native/src/log/partition.h, durable_end: what the last checkpoint covers.
-        Nothing is served below log_start.
-        Reads the stored offsets. At level durable it returns when the device has what was found. OSError."""
+        Nothing is served below log_start. `waiting`: the last entries of the active index that its file does not have.
+        Reads the stored offsets and the producers; errno of what could not be read of each, 0: it could. At level
+        durable it returns when the device has what was found. OSError."""
     def partition_segments(self, namespace: int, /) -> list[SegmentInfo]:
         """What is in the files now, the active one last; none that lies before the log start. KeyError."""
     def partition_change_layout(self, namespace: int, incarnation: int, start_offset: int, layout: int, /) -> bool:
@@ -408,14 +413,15 @@ class Engine:
         wait for it start again, once. Another incarnation learns nothing. KeyError."""
     def partition_damage(self, namespace: int, /) -> list[WithheldRange]:
         """What is withheld, ascending. KeyError."""
-    def partition_close(self, namespace: int) -> None: ...
-    def partition_flush(self, namespace: int) -> int: ...
+    def partition_close(self, namespace: int, incarnation: int, /) -> None:
+        """One that is not open, or another incarnation, is no error."""
+    def partition_flush(self, namespace: int, incarnation: int, /) -> int: ...
     def partition_sync_lost(self, namespace: int, incarnation: int, errno: int, /) -> None:
         """A sync of a file of that incarnation failed outside the engine: as if one of its own had. KeyError."""
-    def partition_delete_segments(self, namespace: int, count: int, trash: str, /) -> DeletedSegments:
+    def partition_delete_segments(self, namespace: int, incarnation: int, count: int, trash: str, /) -> DeletedSegments:
         """Takes up to `count` of the oldest sealed segments away; files become "<trash>-<start>.log" and .index.
         KeyError."""
-    def partition_set_limits(self, namespace: int, limits: PartitionLimits, /) -> None:
+    def partition_set_limits(self, namespace: int, incarnation: int, limits: PartitionLimits, /) -> None:
         """As those of partition_open. KeyError."""
     # producers whose batches are stored once (docs/adr/0073)
     def producers_begin(self, boot: bytes, barrier: int, known: int, /) -> None:
@@ -426,28 +432,28 @@ class Engine:
         """It is known from now on, in this epoch alone. ValueError, MemoryError."""
     def producer_drop(self, producer: int, /) -> None:
         """It is not known any more; unknown ones are no error."""
-    def partition_set_window(self, namespace: int, window: IdWindow, known: bytes = ..., /) -> bool:
+    def partition_set_window(self, namespace: int, incarnation: int, window: IdWindow, known: bytes = ..., /) -> bool:
         """Which ids of messages are compared from now on; `known`: those of the newest messages that are there, as
         `record_ids` gives them, oldest first, not more than the window has. False: no memory for them. KeyError."""
-    def partition_set_readonly(self, namespace: int, readonly: bool, /) -> None:
+    def partition_set_readonly(self, namespace: int, incarnation: int, readonly: bool, /) -> None:
         """Whether sends get 4010, from now on; a large batch that is being written is finished. KeyError."""
-    def partition_set_paused(self, namespace: int, paused: bool, /) -> None:
+    def partition_set_paused(self, namespace: int, incarnation: int, paused: bool, /) -> None:
         """Whether ResumedEvent tells, once, that something was stored from now on that has no distinct timestamps: what
         Liftbridge stores has, and its door knows of itself what ends a pause. KeyError."""
     def topic_set_send_limits(
-        self, own: list[tuple[int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
+        self, own: list[SendingPartition], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:
-        """What the partitions `own` (namespace and place in the topic; not open here: does not count) take from now
-        on of producers. `partitions`: slot and incarnation of all of the topic."""
-    def partition_lease(self, namespace: int, offset: int, /) -> None:
+        """What the partitions `own` (those that are not open do not count) take of producers from now on. `partitions`:
+        slot and incarnation of all of the topic."""
+    def partition_lease(self, namespace: int, incarnation: int, offset: int, /) -> None:
         """`partition_clean` leaves the files of messages from there on; 2^64-1: none. KeyError."""
-    def partition_clean(self, namespace: int, trash: str, /) -> Cleaned:
+    def partition_clean(self, namespace: int, incarnation: int, trash: str, /) -> Cleaned:
         """One step of the retention: the log start moves with age and count of messages, files of segments before it go
         as with partition_delete_segments. KeyError."""
-    def partition_oldest_segment(self, namespace: int, /) -> OldestSegment: ...
-    def partition_drop_oldest(self, namespace: int, /) -> int:
+    def partition_oldest_segment(self, namespace: int, incarnation: int, /) -> OldestSegment: ...
+    def partition_drop_oldest(self, namespace: int, incarnation: int, /) -> int:
         """The log begins behind its oldest segment; bytes that are not served any more. KeyError."""
-    def partition_roll_early(self, namespace: int, /) -> int:
+    def partition_roll_early(self, namespace: int, incarnation: int, /) -> int:
         """Seals the active segment when all of it was acknowledged more than a second ago. A status. KeyError."""
     def partition_slowest(self, namespace: int, /) -> StoredOffset | None:
         """The lowest stored offset. KeyError."""
@@ -455,16 +461,22 @@ class Engine:
         """Jumps forward beyond `jump_max_us` (0: none) are believed when they have lasted as long."""
     def expiry_clock_begin(self, believed_us: int, /) -> None:
         """Before the first `expiry_clock`: what time it is by what an earlier run knew."""
-    def partition_sync(self, namespace: int, token: int, /) -> None:
+    def partition_sync(self, namespace: int, incarnation: int, token: int, /) -> None:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
-    def partition_set_level(self, namespace: int, level: int, /) -> None:
+    def partition_set_level(self, namespace: int, incarnation: int, level: int, /) -> None:
         """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
-    def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None: ...
+    def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None:
+        """OSError: the file of the stored offsets cannot be read (now). KeyError."""
+
     # `assignment` > 0: as a member of a group in that generation; 3022 when a newer one was seen
-    def offset_delete(self, namespace: int, kind: int, consumer: int, assignment: int = 0, /) -> int: ...
-    def offset_store(self, namespace: int, kind: int, consumer: int, value: int, assignment: int = 0, /) -> int: ...
+    def offset_delete(
+        self, namespace: int, incarnation: int, kind: int, consumer: int, assignment: int = 0, /
+    ) -> int: ...
+    def offset_store(
+        self, namespace: int, incarnation: int, kind: int, consumer: int, value: int, assignment: int = 0, /
+    ) -> int: ...
     # shared region
     def stats(self, slot: int) -> StatsSlot: ...
     def stats_sums(self, partitions: tuple[object, ...], first: int, end: int, /) -> StatsSums:

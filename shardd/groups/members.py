@@ -305,8 +305,8 @@ class GroupMembers:
             packed = namespace(command.stream.id, topic.id, partition.id)
             if owner(packed, self._bus.shards) == self._bus.shard:
                 with contextlib.suppress(KeyError):
-                    self._engine.offset_delete(packed, ConsumerKind.GROUP, offsets_id)
-                self._engine.fence_drop(packed, offsets_id)
+                    self._engine.offset_delete(packed, partition.incarnation, ConsumerKind.GROUP, offsets_id)
+                self._engine.fence_drop(packed, partition.incarnation, offsets_id)
             yield
 
     def _forget_gone(self, session: MemberSession, state: State) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -11,6 +13,7 @@ from shardd.engine.record_faults import RecordFault
 from shardd.log.segments import Segment
 from shardd.log.verified_slices import read_at
 from shardd.protocol.record_layout import INDEX_ENTRY
+from shardd.runtime.disk_errors import Trouble, trouble_of
 
 _CHUNK: Final = 4096  # entries
 
@@ -43,9 +46,12 @@ class DamageSurvey(msgspec.Struct):
 class Index:
     """The index file of the segment, compared and, where it differs, written."""
 
-    def __init__(self, descriptor: int | None, writable: bool) -> None:
+    def __init__(self, descriptor: int | None, writable: bool, *, needed: bool = True) -> None:
+        """Where it is not `needed`, one that cannot be written is left: whoever reads by it finds that it does not fit,
+        and it is written then."""
         self._descriptor = descriptor
         self._writable = writable
+        self._needed = needed
         self.changed = descriptor is None
 
     def put(self, number: int, entries: bytes) -> None:
@@ -56,9 +62,10 @@ class Index:
             return
         self.changed = True
         if self._writable:
-            done = 0
-            while done < len(entries):
-                done += os.pwrite(self._descriptor, entries[done:], position + done)
+            with self._left_alone():
+                done = 0
+                while done < len(entries):
+                    done += os.pwrite(self._descriptor, entries[done:], position + done)
 
     def read(self, number: int, count: int) -> bytes:
         """Entries from that one on, as far as there are."""
@@ -82,6 +89,17 @@ class Index:
         if exact and os.fstat(self._descriptor).st_size != count * INDEX_ENTRY.size:
             self.changed = True
             if self._writable:
-                os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
+                with self._left_alone():
+                    os.ftruncate(self._descriptor, count * INDEX_ENTRY.size)
         if self.changed and self._writable:
-            os.fdatasync(self._descriptor)
+            with self._left_alone():
+                os.fdatasync(self._descriptor)
+
+    @contextmanager
+    def _left_alone(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._needed or trouble_of(error) not in (Trouble.ROOM, Trouble.DEVICE):
+                raise
+            self._writable = False

@@ -45,23 +45,25 @@ def survey_segment(
     write_index: bool = True,
     sparse_count: int = 0,
     throttle: Throttle | None = None,
+    log: int | None = None,
 ) -> DamageSurvey:
     """Reads a whole segment (blocking; about a second for each GiB in memory).
 
     `end_offset`: where the next segment starts. `checkpoint`: what the manifest says was whole once.
     `live_bytes`: the partition is open and has this much of the log, up to
     the end offset; else the index is cut to its records. With `write_index` False nothing is changed.
+    `log`: read instead of the file, in its plain form.
     `sparse_count`: it has so many records, and up to the end offset some offsets have none. OSError; with a
     `throttle` StoppedError: what is written of the index by then is right.
     """
     with ExitStack() as stack:
-        log = stack.enter_context(opened_log(directory, start_offset))
+        log = stack.enter_context(opened_log(directory, start_offset)) if log is None else log
         path = layout.segment_index(directory, start_offset)
         descriptor = None
         if write_index or path.is_file():
             flags = os.O_RDWR | os.O_CREAT if write_index else os.O_RDONLY
             descriptor = stack.enter_context(opened_index(directory, start_offset, flags))
-        index = Index(descriptor, write_index)
+        index = Index(descriptor, write_index, needed=live_bytes is not None)
         file_bytes = os.fstat(log).st_size
         limit = file_bytes if live_bytes is None else min(file_bytes, live_bytes)
         pace = throttle or Throttle()

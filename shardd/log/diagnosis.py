@@ -18,7 +18,7 @@ from shardd.engine.record_faults import RecordFault
 from shardd.log import layout
 from shardd.log.damage import DamagedRange, DamageSurvey
 from shardd.log.damage_survey import survey_segment
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
@@ -64,7 +64,7 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
 
 def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
     """Reads every segment whole, one at a time. OSError, ValueError (a damaged marker of an import)."""
-    imported_end = read_imported(directory)
+    imported_end = end_of_import(directory)
     starts = segment_starts(directory)
     minimum = 0
     for number, start in enumerate(starts):

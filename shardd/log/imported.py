@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.log.marker import check_version
+from shardd.log.marker import UnknownMarkerError, check_version
+from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = b"SHRDIMP1"
@@ -40,6 +41,22 @@ def read_imported(directory: Path) -> int:
     if len(content) != _MARKER.size or not content.startswith(MAGIC):
         raise ValueError(f"{path} is damaged")
     return int(_MARKER.unpack(content)[1])
+
+
+def end_of_import(directory: Path, notes: list[str] | None = None) -> int:
+    """The same for who reads the log, which a damaged or unreadable marker never keeps from being read: then timestamps
+    may fall everywhere (`OPEN_END`), and the notes say so. UnknownMarkerError; OSError, of what passes by itself or is
+    no regular file."""
+    try:
+        return read_imported(directory)
+    except UnknownMarkerError:
+        raise
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and trouble_of(error) is not Trouble.DEVICE:
+            raise
+        if notes is not None:
+            notes.append(f"{error}: timestamps may fall everywhere in this log")
+        return OPEN_END
 
 
 def write_imported(directory: Path, end: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardd.log import layout
 from shardd.log.marker import check_version
-from shardd.runtime.regular_files import read_regular
+from shardd.runtime.regular_files import read_beginning
 
 MAGIC = b"SHRDINC1"
 _MARKER = struct.Struct("<8sQ")
@@ -31,7 +31,7 @@ def read_incarnation(directory: Path) -> int | None:
     """Incarnation in the marker of a partition directory; None when there is no whole marker. UnknownMarkerError for
     that of a later version, OSError otherwise."""
     try:
-        content = read_regular(directory / layout.INCARNATION)
+        content = read_beginning(directory / layout.INCARNATION, _MARKER.size + 1)  # a longer one is not whole
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     check_version(directory / layout.INCARNATION, content, MAGIC)
@@ -54,10 +54,10 @@ def write_incarnation(directory: Path, incarnation: int) -> None:
 def marker_was_never_synced(directory: Path) -> bool:
     """Whether the marker is as a power loss leaves a file that was not synced: missing, short or zeros. OSError."""
     try:
-        content = read_regular(directory / layout.INCARNATION)
+        content = read_beginning(directory / layout.INCARNATION, _MARKER.size + 1)
     except FileNotFoundError:
         return True
-    return len(content) < _MARKER.size or not any(content)
+    return len(content) < _MARKER.size or content == bytes(_MARKER.size)
 
 
 def move_aside(directory: Path) -> Path:

@@ -10,6 +10,7 @@
     <start offset, 20 digits>.torn[.n] bytes that recovery has cut off a log
     consumer-offsets                   stored offsets of consumers and groups, see offsets_table.py
     producers                          idempotent producers, see native/src/log/producers.h
+    producers.unreadable               one that could not be read; kept, never read again
     offsets/consumers/<consumer id>    in format version 1: 8 bytes, little-endian: last processed offset
     offsets/groups/<group id>
     offsets.imported/                  what of that could not be taken over; never read again
@@ -19,9 +20,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 from pathlib import Path
+
+from shardd.runtime.regular_files import SMALL_BYTES_MAX
 
 STREAMS = "streams"
 TOPICS = "topics"
@@ -32,6 +37,7 @@ INCARNATION = "incarnation"
 IMPORTED = "imported"
 CONSUMER_OFFSETS = "consumer-offsets"
 PRODUCERS = "producers"
+PRODUCERS_UNREADABLE = "producers.unreadable"  # could not be read when the log went on without it
 OFFSETS = "offsets"
 OFFSETS_KEPT = "offsets.imported"
 CONSUMERS = "consumers"
@@ -137,27 +143,45 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(target: Path, content: bytes) -> None:
-    """Writes a small file whole (new file, fsync, rename, fsync of the directory). OSError."""
-    fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with open(fresh, "wb", opener=_never_through_a_link) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            fresh.unlink()  # what there is of it takes room that is missing
-            raise
-    fresh.replace(target)
+def make_incoming(data: Path) -> Path:
+    """The incoming directory, on the device before any segment moves there (docs/adr/0074). OSError."""
+    incoming = incoming_directory(data)
+    if not incoming.exists():
+        incoming.mkdir(parents=True, exist_ok=True)  # several shards may come here at once
+        sync_directory(incoming.parent)
+        sync_directory(data)
+    return incoming
+
+
+def write_durably(target: Path, content: bytes, bytes_max: int = SMALL_BYTES_MAX) -> None:
+    """Writes a small file whole (new file, fsync, rename, fsync of the directory). `bytes_max` is the bound of its
+    readers, the same as that of `read_regular`. OSError, with EFBIG for a longer content."""
+    _write(target, content, bytes_max, synced=True)
     sync_directory(target.parent)
 
 
-def write_whole(target: Path, content: bytes) -> None:
+def write_whole(target: Path, content: bytes, bytes_max: int = SMALL_BYTES_MAX) -> None:
     """As above without any sync: a power loss may damage it. OSError."""
+    _write(target, content, bytes_max, synced=False)
+
+
+def _write(target: Path, content: bytes, bytes_max: int, *, synced: bool) -> None:
+    if len(content) > bytes_max:
+        sentence = f"{len(content)} bytes are to be written, and its readers take {bytes_max}"
+        raise OSError(errno.EFBIG, sentence, str(target))
     fresh = target.with_name(target.name + TEMPORARY_SUFFIX)
-    with open(fresh, "wb", opener=_never_through_a_link) as file:
-        file.write(content)
-    fresh.replace(target)
+    try:
+        with open(fresh, "wb", buffering=0, opener=_never_through_a_link) as file:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[file.write(rest) :]
+            if synced:
+                os.fsync(file.fileno())
+        fresh.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()  # what there is of it takes room that is missing
+        raise
 
 
 def _never_through_a_link(path: str, flags: int) -> int:

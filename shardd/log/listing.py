@@ -7,10 +7,13 @@ from pathlib import Path
 from shardd.log import layout
 from shardd.log.segment_reader import layout_of
 
-_OWN_FILES = tuple(
-    name + suffix
-    for name in (layout.INCARNATION, layout.IMPORTED, layout.CONSUMER_OFFSETS, layout.PRODUCERS)
-    for suffix in ("", layout.TEMPORARY_SUFFIX)
+_OWN_FILES = (
+    *(
+        name + suffix
+        for name in (layout.INCARNATION, layout.IMPORTED, layout.CONSUMER_OFFSETS, layout.PRODUCERS)
+        for suffix in ("", layout.TEMPORARY_SUFFIX)
+    ),
+    layout.PRODUCERS_UNREADABLE,
 )
 _OWN_DIRECTORIES = (layout.OFFSETS, layout.OFFSETS_KEPT)
 _FRESH = tuple(suffix + layout.TEMPORARY_SUFFIX for suffix in (".manifest", ".blocks"))

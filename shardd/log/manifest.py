@@ -55,7 +55,8 @@ import xxhash
 from shardd.log import layout
 from shardd.log.segment_layout import COMPRESSED, KNOWN, PLAIN, SegmentLayout, name_of
 from shardd.protocol.record_layout import LAYOUT_SPARSE
-from shardd.runtime.regular_files import open_regular, read_regular
+from shardd.runtime.disk_errors import Trouble, trouble_of
+from shardd.runtime.regular_files import SMALL_BYTES_MAX, open_regular, read_regular
 
 MAGIC: Final = b"SHRDMANI"
 VERSION: Final = 1
@@ -287,10 +288,11 @@ def read_manifest(directory: Path, start_offset: int) -> Manifest | None:
     """The manifest of the segment that starts there, None without one. DamagedManifestError, UnknownManifestError (both
     ValueError, with the path in the text), OSError."""
     path = layout.segment_manifest(directory, start_offset)
-    try:
-        manifest = decode_manifest(read_regular(path))
-    except FileNotFoundError:
+    content = _content(path, SMALL_BYTES_MAX)
+    if content is None:
         return None
+    try:
+        manifest = decode_manifest(content)
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
     if manifest.start_offset != start_offset:
@@ -302,14 +304,9 @@ def read_layout(directory: Path, start_offset: int) -> SegmentLayout:
     """How the records of that segment are kept, plain without a manifest: the head tells it in every version.
     DamagedManifestError, UnknownLayoutError (with the path in the text), OSError."""
     path = layout.segment_manifest(directory, start_offset)
-    try:
-        descriptor = open_regular(path)
-    except FileNotFoundError:
+    content = _content(path)
+    if content is None:
         return PLAIN
-    try:
-        content = os.pread(descriptor, _BLOCK_BYTES, 0)
-    finally:
-        os.close(descriptor)
     head = _without_checksum(content) if len(content) == _BLOCK_BYTES else None
     if head is None or not head.startswith(MAGIC):
         raise DamagedManifestError(f"{path}: its head is damaged")
@@ -317,6 +314,32 @@ def read_layout(directory: Path, start_offset: int) -> SegmentLayout:
         return _known_layout(_HEAD.unpack(head)[2])
     except UnknownLayoutError as error:
         raise UnknownLayoutError(f"{path}: {error}") from None
+
+
+def _content(path: Path, bytes_max: int | None = None) -> bytes | None:
+    """The whole file, or without a bound what is enough for the layout; None without one. One that has more bytes than
+    it can have or that the device does not give is a damaged one. DamagedManifestError; OSError, of what passes by
+    itself or is no file."""
+    try:
+        if bytes_max is not None:
+            return read_regular(path, bytes_max)
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _as_damage(path, error) from error
+    try:
+        return os.pread(descriptor, _BLOCK_BYTES, 0)
+    except OSError as error:
+        raise _as_damage(path, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _as_damage(path: Path, error: OSError | ValueError) -> OSError | ValueError:
+    if isinstance(error, OSError) and trouble_of(error) is not Trouble.DEVICE:
+        return error
+    return DamagedManifestError(f"{path} cannot be read ({error})")
 
 
 def write_manifest(directory: Path, manifest: Manifest, *, durable: bool = True) -> None:

@@ -20,6 +20,7 @@ class Recovered:
     `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
     was written; 0 without one. `log_start`: below it nothing is served; 0: at the first segment.
     `torn`: bytes that are no records were cut off.
+    `waiting`: the last entries of the active index, which its file does not have (there was no room for them).
     `known_ids`: of the newest messages, where ids are compared (recent_ids.py).
     """
 
@@ -33,4 +34,5 @@ class Recovered:
     durable_end: int = field(default=0, compare=False)
     log_start: int = 0
     torn: bool = field(default=False, compare=False)
+    waiting: bytes = field(default=b"", compare=False)
     known_ids: bytes = field(default=b"", compare=False)

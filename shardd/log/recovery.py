@@ -23,19 +23,13 @@ Nearly every partition is opened by `_native.recover_partition` (native/src/log/
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from shardd.engine import SegmentInfo, WithheldRange, _native
+from shardd.engine import _native
 from shardd.log import layout
-from shardd.log.changed_layouts import end_of_closed, sweep_left_over
-from shardd.log.damage import DamageSurvey
-from shardd.log.damage_survey import explained_by_index, survey_segment
-from shardd.log.imported import OPEN_END, read_imported, write_imported
+from shardd.log.changed_layouts import sweep_left_over
+from shardd.log.imported import OPEN_END, end_of_import, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
     marker_was_never_synced,
@@ -44,16 +38,14 @@ from shardd.log.incarnation import (
     write_incarnation,
 )
 from shardd.log.listing import list_segments
-from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.offsets_table import OFFSET_GROUP
 from shardd.log.recovered import Recovered
 from shardd.log.removed_segments import sweep_removed
-from shardd.log.segment_reader import layout_of, log_path
-from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
-from shardd.log.stored_offsets import bring_up_to_date, table_notes
-from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
+from shardd.log.segment_reader import log_path
+from shardd.log.segment_recovery import recover_segments, whole_manifests
+from shardd.log.stored_offsets import UnusableTableError, bring_up_to_date, table_notes
 from shardd.log.trash import move_to_trash
-from shardd.log.unproven_tail import end_by_producers, forget_withheld
+from shardd.log.unproven_tail import forget_withheld
 from shardd.protocol.errors import Status
 from shardd.runtime.boot import boot_id
 from shardd.runtime.regular_files import linked_directory
@@ -92,19 +84,38 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
     if not _check_incarnation(directory, incarnation, starts, recovered):
         return recovered
     sweep_left_over(directory, starts, recovered.notes)
-    imported_end = read_imported(directory)
-    _recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
+    imported_end = end_of_import(directory, recovered.notes)
+    recover_segments(directory, incarnation, starts, imported_end, boot, recovered)
     if fresh := [each for each in recovered.damaged if not each.isolated]:  # the others were seen before
         forget_withheld(directory, incarnation, boot, fresh)
     if imported_end == OPEN_END and not recovered.state:
-        last = recovered.segments[-1] if recovered.segments else None
-        write_imported(directory, 0 if last is None else last.start_offset + last.records)
-    table, notes = bring_up_to_date(directory, incarnation)
+        _close_import(directory, recovered)
+    _read_offsets(directory, incarnation, recovered)
+    return recovered
+
+
+def _close_import(directory: Path, recovered: Recovered) -> None:
+    """Where it can be read and the disk has room: else a later start does it."""
+    last = recovered.segments[-1] if recovered.segments else None
+    with suppress(ValueError, OSError):
+        if read_imported(directory) == OPEN_END:
+            write_imported(directory, 0 if last is None else last.start_offset + last.records)
+
+
+def _read_offsets(directory: Path, incarnation: int, recovered: Recovered) -> None:
+    """What cannot be read of them the engine meets again, and refuses whoever asks for it. OSError, ValueError: of the
+    files of format version 1, without which nothing may be said of them, or of what is no regular file."""
+    try:
+        table, notes = bring_up_to_date(directory, incarnation)
+    except (OSError, UnusableTableError) as error:
+        if (directory / layout.OFFSETS).is_dir():
+            raise
+        recovered.notes.append(f"{error}: stored offsets cannot be read, the log is not concerned")
+        return
     recovered.notes += notes
     if table is not None:
         recovered.notes += table_notes(directory, table)
         recovered.groups = [each.id for each in table.offsets if each.kind == OFFSET_GROUP]
-    return recovered
 
 
 def _open_usual(directory: Path, incarnation: int, boot: bytes, notes: list[str]) -> Recovered | None:
@@ -137,7 +148,7 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
         write_incarnation(directory, incarnation)
         return True
     if found is None:
-        found = max((each.incarnation for each in _whole_manifests(directory, starts)), default=None)
+        found = max((each.incarnation for each in whole_manifests(directory, starts)), default=None)
         if found == incarnation:
             write_incarnation(directory, incarnation)
             recovered.notes.append(f"{directory}: its incarnation marker was missing, made again from a manifest")
@@ -163,233 +174,3 @@ def _check_incarnation(directory: Path, incarnation: int, starts: list[int], rec
     target = move_to_trash(directory, layout.trash_of_partition(directory))
     recovered.notes.append(f"{directory}: of an earlier incarnation ({found}), moved to {target}")
     return False
-
-
-def _whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
-    for start in starts:
-        with suppress(DamagedManifestError):
-            manifest = read_manifest(directory, start)
-            if manifest is not None:
-                yield manifest
-
-
-def _recover_segments(
-    directory: Path, incarnation: int, starts: list[int], imported_end: int, boot: bytes, recovered: Recovered
-) -> None:
-    minimum_timestamp = 0
-    known = (each.log_start for each in _whole_manifests(directory, starts) if each.incarnation == incarnation)
-    recovered.log_start = max(known, default=0)  # what is missing below it is explained
-    for number, start in enumerate(starts):
-        active = number + 1 == len(starts)
-        if start < imported_end:
-            minimum_timestamp = 0
-        manifest = _read_manifest(directory, start, incarnation, recovered.notes)
-        if manifest is not None:
-            minimum_timestamp = max(minimum_timestamp, manifest.born_at)
-            recovered.damaged += [WithheldRange((first, end, True)) for first, end in manifest.isolated]
-            if manifest.checkpoint is not None and manifest.sealed is None:  # sealing syncs its own segment only
-                recovered.durable_end = start + manifest.checkpoint.count
-        go_on_at: int | None = None
-        if not active:
-            segment = _recover_sealed(
-                directory, start, starts[number + 1], minimum_timestamp, imported_end, manifest, recovered
-            )
-        elif (end := end_of_closed(directory, start, manifest)) is not None:
-            go_on_at = end  # the segments behind it are gone; it takes no records
-            segment = _recover_sealed(directory, start, go_on_at, minimum_timestamp, imported_end, manifest, recovered)
-        else:
-            segment, go_on_at = _recover_active(directory, start, minimum_timestamp, imported_end, manifest, recovered)
-            if go_on_at is None and not recovered.state:
-                again = partial(
-                    scan_segment, directory, start, minimum_timestamp, imported_end, _last_checkpoint(manifest)
-                )
-                segment = end_by_producers(directory, incarnation, boot, segment, again, recovered)
-            _renew_manifest(directory, start, incarnation, manifest, starts[0], recovered)
-        if segment.count:
-            minimum_timestamp = segment.last_timestamp
-        first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
-        kept = layout_of(directory, start).bits
-        times = first_timestamp, minimum_timestamp
-        recovered.segments.append(SegmentInfo((start, segment.log_bytes, segment.count, *times, segment.absent, kept)))
-        recovered.scanned_bytes += segment.scanned_bytes
-        if not active and segment.next_offset != starts[number + 1]:
-            _gap(directory, segment, starts[number + 1], recovered)
-        if active and go_on_at is not None and not recovered.state:
-            point = _last_checkpoint(manifest)
-            least = point.last_timestamp if point is not None else 0
-            _go_on_behind(directory, incarnation, segment, go_on_at, least, recovered)
-
-
-def _read_manifest(directory: Path, start: int, incarnation: int, notes: list[str]) -> Manifest | None:
-    """None when the log has to tell everything itself."""
-    try:
-        manifest = read_manifest(directory, start)
-    except DamagedManifestError as error:
-        notes.append(f"{error}: its log is scanned")
-        return None
-    if manifest is not None and manifest.incarnation != incarnation:
-        path = layout.segment_manifest(directory, start)
-        notes.append(f"{path}: it is that of the incarnation {manifest.incarnation}: its log is scanned")
-        return None
-    return manifest
-
-
-def _renew_manifest(
-    directory: Path, start: int, incarnation: int, manifest: Manifest | None, first_start: int, recovered: Recovered
-) -> None:
-    """The active segment gets a manifest that the engine can write checkpoints into."""
-    if recovered.state or (manifest is not None and manifest.sealed is None):
-        return
-    if manifest is None:
-        fresh = Manifest(incarnation, start, log_start_offset=first_start)
-    else:  # it was sealed, but the segments behind it are gone
-        fresh = replace(manifest, sealed=None, checkpoint=None)
-    try:
-        write_manifest(directory, fresh, durable=False)
-    except OSError as error:
-        path = layout.segment_manifest(directory, start)
-        recovered.notes.append(f"{path} cannot be written ({error}): the next start scans the whole log again")
-
-
-def _recover_sealed(
-    directory: Path,
-    start: int,
-    next_start: int,
-    minimum_timestamp: int,
-    imported_end: int,
-    manifest: Manifest | None,
-    recovered: Recovered,
-) -> Segment:
-    trusted = None if manifest is None else trust_sealed(directory, manifest)
-    if trusted is not None and trusted.next_offset == next_start:
-        return trusted
-    segment = _check_unsealed(directory, start, next_start, minimum_timestamp, imported_end, manifest)
-    if segment is not None:
-        recovered.unsealed.append(start)
-        return segment
-    path = layout.segment_log(directory, start)
-    end, records = next_start, 0
-    if manifest is not None and manifest.sparse and manifest.sealed is not None:
-        end, records = manifest.end_offset, manifest.sealed.count
-    elif manifest is None:
-        found = explained_by_index(directory, start, next_start, minimum_timestamp, imported_end)
-        if found is not None:
-            recovered.notes.append(f"{path}: without a manifest; its index explains the offsets without a message")
-            return found
-    survey = survey_segment(
-        directory, start, minimum_timestamp,
-        end_offset=end, imported_end=imported_end, checkpoint=_last_checkpoint(manifest), sparse_count=records,
-    )  # fmt: skip
-    segment = survey.segment
-    if survey.index_changed:
-        recovered.notes.append(f"{path}: did not fit its index, which was written again from {segment.count} records")
-    _withhold(path, survey, recovered)
-    if not survey.damaged and segment.next_offset == next_start and not segment.absent:
-        recovered.unsealed.append(start)
-    if segment.next_offset == next_start and segment.file_bytes > segment.log_bytes:
-        clear = not (survey.damaged or segment.absent or recovered.state)
-        recovered.notes.append(cut_surplus(directory, segment, clear=clear))
-    return segment
-
-
-def _check_unsealed(
-    directory: Path, start: int, next_start: int, minimum_timestamp: int, imported_end: int, manifest: Manifest | None
-) -> Segment | None:
-    """A segment that is not the last one, before it got its digest. None when it is not simply whole."""
-    if manifest is None:
-        return check_sealed(directory, start, next_start - start, minimum_timestamp, imported_end)
-    if manifest.sealed is not None:  # and does not fit
-        return None
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end, manifest.checkpoint)
-    return segment if segment.file_bytes == segment.log_bytes and segment.next_offset == next_start else None
-
-
-def _recover_active(
-    directory: Path,
-    start: int,
-    minimum_timestamp: int,
-    imported_end: int,
-    manifest: Manifest | None,
-    recovered: Recovered,
-) -> tuple[Segment, int | None]:
-    """The segment, and where offsets go on if not right behind it."""
-    checkpoint = _last_checkpoint(manifest)
-    known = checkpoint.count if checkpoint is not None else 0
-    path = layout.segment_log(directory, start)
-    segment = scan_segment(directory, start, minimum_timestamp, imported_end, checkpoint)
-    if segment.count >= known and segment.file_bytes == segment.log_bytes:
-        return segment, None
-    if recovered.state:
-        recovered.notes.append(
-            f"{path}: {segment.fault.name} at byte {segment.log_bytes}: nothing is cut, it is read only up to there"
-        )
-        return segment, None
-    rest, clear = rest_of(directory, segment, imported_end), True
-    if segment.count < known or rest in (Rest.CLAIMED, Rest.UNCLEAR):
-        survey = survey_segment(directory, start, minimum_timestamp, imported_end=imported_end, checkpoint=checkpoint)
-        _withhold(path, survey, recovered)
-        segment, clear = survey.segment, not survey.gave_up
-        rest = rest_of(directory, segment, imported_end)
-    end: int | None = None
-    if segment.count < known:
-        end = start + known
-        recovered.notes.append(
-            f"{path}: ends before offset {segment.next_offset}, but it was whole up to {end} (exclusive): what is "
-            "missing is withheld"
-        )
-    elif rest is Rest.ZEROS:
-        cut_zeros(directory, segment)
-    elif rest is Rest.TORN or (rest is Rest.CLAIMED and clear):
-        cut_torn(directory, segment, segment.fault.name, recovered)
-    else:
-        end = segment.next_offset + offsets_possible(directory, segment)
-        recovered.notes.append(
-            f"{path}: {segment.fault.name} at byte {segment.log_bytes}, and what looks like later records behind it: "
-            f"they may be of a payload. Nothing is cut, offsets {segment.next_offset} to {end - 1} are withheld, the "
-            "partition goes on behind them"
-        )
-    return segment, end
-
-
-def _last_checkpoint(manifest: Manifest | None) -> Checkpoint | None:
-    return None if manifest is None else manifest.sealed or manifest.checkpoint
-
-
-def _go_on_behind(
-    directory: Path, incarnation: int, segment: Segment, end: int, minimum_timestamp: int, recovered: Recovered
-) -> None:
-    """What lies up to this offset is unclear or missing: offsets go on there, in a segment of its own."""
-    if segment.next_offset < end:
-        recovered.damaged.append(WithheldRange((segment.next_offset, end, False)))
-    last_timestamp = max(recovered.segments[-1].last_timestamp, minimum_timestamp)
-    write_manifest(directory, Manifest(incarnation, end, last_timestamp, recovered.segments[0].start_offset))
-    for path in (layout.segment_log(directory, end), layout.segment_index(directory, end)):
-        path.touch()
-    layout.sync_directory(directory)
-    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0, 0)))
-
-
-def _withhold(path: Path, survey: DamageSurvey, recovered: Recovered) -> None:
-    for found in survey.damaged:
-        if _is_isolated(found.start, found.end, recovered):
-            continue
-        recovered.damaged.append(WithheldRange((found.start, found.end, False)))
-        recovered.notes.append(f"{path}: damaged, {found}: these messages are withheld, all others are served")
-
-
-def _is_isolated(start: int, end: int, recovered: Recovered) -> bool:
-    return any(each.isolated and each.start <= start and end <= each.end for each in recovered.damaged)
-
-
-def _gap(directory: Path, segment: Segment, next_start: int, recovered: Recovered) -> None:
-    """The segment does not lead to the next one."""
-    if next_start <= recovered.log_start or any(  # removing expired segments was cut short by a power loss
-        each.isolated and each.start <= segment.next_offset and next_start <= each.end for each in recovered.damaged
-    ):
-        return
-    if not recovered.damaged or recovered.damaged[-1].end != next_start:  # else the survey has found it
-        recovered.damaged.append(WithheldRange((segment.next_offset, next_start, False)))
-    recovered.notes.append(
-        f"{layout.segment_log(directory, segment.start_offset)}: ends before offset {segment.next_offset}, but the "
-        f"next segment starts at {next_start}: what was between is withheld"
-    )

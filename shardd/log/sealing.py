@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shardd.log import layout
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import (
     Checkpoint,
@@ -56,7 +56,7 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
         except OSError as error:
             raise layout.SyncFailedError(*error.args) from error
         os.fdatasync(index)
-        imported_end, born_at = read_imported(here), manifest.born_at
+        imported_end, born_at = end_of_import(here), manifest.born_at
         found = LogPass(log, start_offset, imported_end, throttle, minimum_timestamp=born_at).whole()
         if found.damage or not found.count:
             path = layout.segment_log(directory, start_offset)

@@ -114,12 +114,17 @@ def plain_bytes(directory: Path, start_offset: int, blocks: int) -> int:
     return int.from_bytes(last[4:8], "little")
 
 
+def unnamed_file(directory: Path) -> int:
+    """Descriptor of an empty file on the file system of the directory, in memory where that makes none."""
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:  # a directory that may only be read, or a file system without such files
+        return os.memfd_create("unnamed", os.MFD_CLOEXEC)
+
+
 def unpacked(directory: Path, blocks: Blocks) -> int:
     """Descriptor of a file without a name that has the plain log; the caller closes it. OSError."""
-    try:
-        target = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError:  # a directory that may only be read, or a file system without such files
-        target = os.memfd_create("unpacked")
+    target = unnamed_file(directory)
     try:
         blocks.unpack(target)
     except OSError:

@@ -33,21 +33,27 @@ _ATTEMPTS: Final = 5  # reads of a table that a server is writing to
 _KINDS = ((OFFSET_CONSUMER, layout.CONSUMERS), (OFFSET_GROUP, layout.GROUPS))
 
 
+class UnusableTableError(ValueError):
+    """Of a later version, or of an absurd size: the stored offsets in it cannot be told."""
+
+
 # ---- the table ----
 
 
 def read_table(directory: Path, incarnation: int | None) -> Table | None:
-    """None without the file. ValueError (a sentence) for one of a later version, of an absurd size, or that is no
-    regular file; OSError."""
+    """None without the file. ValueError (a sentence) for one that is no regular file, UnusableTableError; OSError."""
     path = directory / layout.CONSUMER_OFFSETS
     try:
-        table = decode_table(read_regular(path, BYTES_MAX), incarnation)
+        content = read_regular(path, BYTES_MAX)
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise UnusableTableError(str(error)) from error
     except (NotRegularError, IsADirectoryError) as error:
         raise ValueError(f"{path}: {error.strerror}: no stored offset is kept there") from error
+    table = decode_table(content, incarnation)
     if table.head is Head.UNKNOWN:
-        raise ValueError(f"{path} has a format version that this program does not know; it is left untouched")
+        raise UnusableTableError(f"{path} has a format version that this program does not know; it is left untouched")
     return table
 
 
@@ -65,7 +71,7 @@ def read_settled_table(directory: Path, incarnation: int | None) -> Table | None
 
 def write_table(directory: Path, incarnation: int, offsets: Iterable[StoredOffset]) -> None:
     """Durably, whole or not at all. OSError."""
-    layout.write_durably(directory / layout.CONSUMER_OFFSETS, encode_table(incarnation, offsets))
+    layout.write_durably(directory / layout.CONSUMER_OFFSETS, encode_table(incarnation, offsets), BYTES_MAX)
 
 
 def table_notes(directory: Path, table: Table) -> list[str]:

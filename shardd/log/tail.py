@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from enum import Enum
 from pathlib import Path
@@ -16,8 +15,8 @@ from shardd.log.segment_reader import layout_of, opened_index, opened_log
 from shardd.log.segments import Segment, cut_entries
 from shardd.log.verified_slices import read_at
 from shardd.protocol.errors import Status
+from shardd.runtime.disk_errors import NO_ROOM
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _COPY_BYTES = 1 << 20
 
 

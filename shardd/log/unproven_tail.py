@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,7 +20,10 @@ from shardd.log.recovered import Recovered
 from shardd.log.segments import Segment, position_of
 from shardd.log.tail import cut_torn
 from shardd.log.unfinished_batch import is_any_withheld, is_of_boot, unfinished_batch
+from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.runtime.regular_files import read_regular
+
+BYTES_MAX: Final = _native.PRODUCERS_FILE_READ_MAX  # the engine reads no larger file either
 
 
 def end_by_producers(
@@ -32,9 +36,8 @@ def end_by_producers(
 ) -> Segment:
     """The active segment, whose index fits it, up to there; what is `again` found in it then. What its checkpoint
     covers is never cut, and no other segment. OSError."""
-    try:
-        content = read_regular(directory / layout.PRODUCERS)
-    except (FileNotFoundError, ValueError):  # the engine refuses one that is too large
+    content = _read(directory, recovered.notes)
+    if content is None:
         return segment
     end = segment.next_offset
     first = unfinished_batch(content, incarnation, boot, end)
@@ -50,12 +53,29 @@ def end_by_producers(
     return segment if recovered.state else again()
 
 
+def _read(directory: Path, notes: list[str]) -> bytes | None:
+    """The file; None without one that can be read: the log is what its records say then, and the engine goes on without
+    the file only once that has another name. OSError, of what passes by itself or is no regular file."""
+    path = directory / layout.PRODUCERS
+    try:
+        return read_regular(path, BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and trouble_of(error) is not Trouble.DEVICE:
+            raise
+        notes.append(f"{path} cannot be read ({error}): nothing of the log is cut by it")
+        return None
+
+
 def forget_withheld(directory: Path, incarnation: int, boot: bytes, withheld: Sequence[WithheldRange]) -> None:
     """After a power loss a batch may be withheld whose place is there: then the file of producers goes. OSError."""
     path = directory / layout.PRODUCERS
-    try:
-        content = read_regular(path)
-    except (FileNotFoundError, ValueError):
+    content = _read(directory, [])
+    if content is None:
+        if path.exists():  # it may have the place of a batch that is withheld now: read later, it would be believed
+            path.rename(directory / layout.PRODUCERS_UNREADABLE)
+            layout.sync_directory(directory)
         return
     if not is_of_boot(content, incarnation, boot) and is_any_withheld(content, incarnation, withheld):
         path.unlink()

@@ -22,6 +22,7 @@ import xxhash
 
 from shardd.log import layout
 from shardd.runtime.boot import boot_text
+from shardd.runtime.regular_files import read_regular
 
 FILE_NAME: Final = "retention.clock"
 _MAGIC: Final = b"SHRDCLK1"
@@ -49,8 +50,8 @@ def recalled_us(data: Path) -> int:
     """What time it is by the last time that was remembered; without a boot since then, exactly. After one, what time it
     was: how long the machine was off nobody knows. 0: nothing is known."""
     try:
-        found = (data / FILE_NAME).read_bytes()
-    except OSError:
+        found = read_regular(data / FILE_NAME)
+    except (OSError, ValueError):
         return 0
     body = found[: _FIELDS.size]
     if len(body) < _FIELDS.size or found[_FIELDS.size :] != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,8 +20,10 @@ from shardd.engine import Engine, WithheldRange
 from shardd.log import layout
 from shardd.log.damage import DamageSurvey
 from shardd.log.damage_survey import survey_segment
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
+from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
+from shardd.log.segment_reader import opened
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
@@ -88,14 +91,14 @@ class DamageSurveys:
             first_timestamp, found = 0, _NOTHING
             try:
                 if incarnation and self._is_due(key):
-                    first_timestamp, found = await self._survey(turn, *key)
+                    first_timestamp, found = await self._survey(turn, *key, incarnation)
             except StoppedError:
                 raise
             except Exception:  # whatever it is: the polls get an answer
                 _log.exception("partition %s: segment %d cannot be surveyed", partition_text(key[0]), key[1])
                 self._counters["surveys_failed"] += 1
             done = self._waiting.pop(key)  # whatever happens now, the others have their turn
-            with suppress(KeyError):  # closed meanwhile: its polls have their answers
+            with suppress(KeyError):  # closed meanwhile, or another incarnation: its polls have their answers
                 self._engine.partition_surveyed(key[0], incarnation, key[1], first_timestamp, list(found))
             if not done.done():  # whoever waited may have been cancelled
                 done.set_result(None)
@@ -108,10 +111,12 @@ class DamageSurveys:
         self._surveyed_s[key] = now
         return True
 
-    async def _survey(self, turn: Turn, ns: int, segment: int) -> tuple[int, tuple[WithheldRange, ...]]:
+    async def _survey(
+        self, turn: Turn, ns: int, segment: int, incarnation: int
+    ) -> tuple[int, tuple[WithheldRange, ...]]:
         """(first timestamp, damaged ranges), nothing when it cannot be told."""
         try:
-            self._engine.partition_flush(ns)  # entries that wait for the file are no contradiction
+            self._engine.partition_flush(ns, incarnation)  # entries that wait for the file are no contradiction
             segments = self._engine.partition_segments(ns)
             number = next((i for i, each in enumerate(segments) if each.start_offset == segment), None)
             if number is None:
@@ -121,7 +126,10 @@ class DamageSurveys:
             directory = layout.partition_directory(self._data, *partition_ids(ns))
             end = each.start_offset + each.records + each.absent
             live = SegmentExtent(segment, each.log_bytes, end, sparse_end=end if each.absent else 0)
-            survey = await turn.beside(_survey_open, directory, live, each.records, minimum, turn.throttle)
+            known = incarnation, live, each.records, minimum
+            survey = await turn.beside(_survey_open, directory, *known, turn.throttle)
+            if survey is None or self._owned.incarnation_of(partition_ids(ns)) != incarnation:
+                return 0, _NOTHING  # purged meanwhile
             self._report(ns, segment, survey)
         except KeyError:
             return 0, _NOTHING  # closed meanwhile
@@ -151,15 +159,27 @@ class DamageSurveys:
             _log.error("partition %s: segment %d is damaged: %s are withheld", partition_text(ns), segment, each)
 
 
-def _survey_open(directory: Path, live: SegmentExtent, count: int, minimum: int, throttle: Throttle) -> DamageSurvey:
-    imported_end = read_imported(directory)
-    return survey_segment(
-        directory,
-        live.start_offset,
-        0 if live.start_offset < imported_end else minimum,
-        end_offset=live.end_offset,
-        imported_end=imported_end,
-        live_bytes=live.limit_bytes,
-        sparse_count=count if live.sparse_end else 0,
-        throttle=throttle,
-    )
+def _survey_open(
+    path: Path, incarnation: int, live: SegmentExtent, count: int, minimum: int, throttle: Throttle
+) -> DamageSurvey | None:
+    """None: the partition is another one by now. A survey writes an index: it is that of the directory that was opened,
+    wherever a purge moves it meanwhile."""
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(opened(path, os.O_RDONLY | os.O_DIRECTORY))
+        except FileNotFoundError:
+            return None
+        directory = Path(f"/proc/self/fd/{descriptor}")
+        if read_incarnation(directory) != incarnation:
+            return None
+        imported_end = end_of_import(directory)
+        return survey_segment(
+            directory,
+            live.start_offset,
+            0 if live.start_offset < imported_end else minimum,
+            end_offset=live.end_offset,
+            imported_end=imported_end,
+            live_bytes=live.limit_bytes,
+            sparse_count=count if live.sparse_end else 0,
+            throttle=throttle,
+        )

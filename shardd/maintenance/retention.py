@@ -18,7 +18,6 @@ from typing import Final
 from shardd.config.schema import Settings
 from shardd.engine import Engine, OldestSegment, StoredOffset, _native, owner
 from shardd.log import layout, spool
-from shardd.log.layout import PartitionIds
 from shardd.maintenance import clock_memory
 from shardd.maintenance.damage_surveys import Owned
 from shardd.maintenance.job import Job, JobThread, Turn
@@ -26,11 +25,11 @@ from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import reserves_free
-from shardd.metadata.state import State, Stream, Topic
+from shardd.metadata.state import State, Topic
 from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace, partition_ids, partition_text
 from shardd.runtime.channel import CONTROL_SHARD
-from shardd.service.lease_table import Leases
+from shardd.service.lease_table import Leases, Place
 
 _log = logging.getLogger(__name__)
 
@@ -137,51 +136,65 @@ class Retention:
             )  # fmt: skip
 
     def _steps(self, trash: str, held: set[int]) -> Iterator[None]:
-        state = self._state()
+        """Only the list of topics is that of the beginning: what they may hold is asked anew at each step."""
         above: dict[int, int] = {}
-        for stream in state.streams.values():
-            for topic in stream.topics.values():
+        for stream in self._state().streams.values():
+            for listed in stream.topics.values():
                 yield
-                removes = self._limits.is_on(topic) and self._limits.has_any(topic)
-                if not removes and not self._limits.segment_age_us(topic):
+                topic = self._topic((stream.id, listed.id), listed.incarnation)
+                if topic is None or not self._is_limited(topic):
                     continue
                 own = []
-                for number in self._own(stream, topic):
+                for partition in topic.partitions:
                     yield
-                    if number is not None:
-                        own.append(number)
-                        yield from self._clean(number, self._destination(topic, number) or f"{trash}-{number}", held)
-                if removes and self._limits.size_bytes(topic) and not self._limits.refuses(topic):
-                    yield from self._trim(topic, (stream.id, topic.id, 0), own, above)
+                    place = namespace(stream.id, topic.id, partition.id), partition.incarnation
+                    if self._owned.incarnation_of(partition_ids(place[0])) == partition.incarnation:
+                        own.append(place)
+                        yield from self._clean(place, trash, held)
+                yield from self._trim((stream.id, topic.id), topic.incarnation, own, above)
         self._sizes = above
 
-    def _destination(self, topic: Topic, number: int) -> str:
-        """Where files of segments go first, when they are archived before they are deleted; "": they are not."""
-        ids = partition_ids(number)
+    def _topic(self, ids: tuple[int, int], incarnation: int) -> Topic | None:
+        """As it is now; None when it was deleted."""
+        stream = self._state().streams.get(ids[0])
+        topic = None if stream is None else stream.topics.get(ids[1])
+        return topic if topic is not None and topic.incarnation == incarnation else None
+
+    def _is_limited(self, topic: Topic) -> bool:
+        removes = self._limits.is_on(topic) and self._limits.has_any(topic)
+        return removes or self._limits.segment_age_us(topic) > 0
+
+    def _topic_of(self, place: Place) -> Topic | None:
+        """That of a partition, as it is now; None when the partition was deleted or purged."""
+        stream_id, topic_id, number = partition_ids(place[0])
+        stream = self._state().streams.get(stream_id)
+        topic = None if stream is None else stream.topics.get(topic_id)
+        there = topic is not None and number < len(topic.partitions)
+        return topic if topic and there and topic.partitions[number].incarnation == place[1] else None
+
+    def _destination(self, topic: Topic, place: Place, trash: str) -> str:
+        """Where files of segments go first: they are archived before they are deleted, or they are not."""
         if not self._limits.archives(topic):
-            return ""
-        layout.incoming_directory(self._data).mkdir(parents=True, exist_ok=True)
-        return spool.incoming_prefix(self._data, ids, topic.partitions[ids[2]].incarnation)
+            return f"{trash}-{place[0]}"
+        layout.make_incoming(self._data)
+        return spool.incoming_prefix(self._data, partition_ids(place[0]), place[1])
 
-    def _own(self, stream: Stream, topic: Topic) -> Iterator[int | None]:
-        """The namespace of every partition that is open here; None for the others."""
-        for partition in topic.partitions:
-            ids = (stream.id, topic.id, partition.id)
-            yield namespace(*ids) if self._owned.incarnation_of(ids) == partition.incarnation else None
-
-    def _clean(self, number: int, trash: str, held: set[int]) -> Iterator[None]:
+    def _clean(self, place: Place, trash: str, held: set[int]) -> Iterator[None]:
         for _ in range(STEPS_MAX):
+            topic = self._topic_of(place)
+            if topic is None or not self._is_limited(topic):
+                return
             try:
-                done = self._engine.partition_clean(number, trash)
-            except KeyError:  # deleted meanwhile
+                done = self._engine.partition_clean(*place, self._destination(topic, place, trash))
+            except KeyError:  # deleted or purged meanwhile
                 return
             yield
-            self._leases.cleaned(number, done.leased_bytes)
+            self._leases.cleaned(place, done.leased_bytes)
             self._counters["segments"] += done.removed
             if done.status == Status.CANNOT_DELETE_FILE:
                 self._counters["errors"] += 1
             if done.held:
-                held.add(number)
+                held.add(place[0])
             if not done.removed or done.status != Status.OK:
                 self._pending += done.pending and not done.leased_bytes
                 return
@@ -219,65 +232,77 @@ class Retention:
 
     # ---- by size ----
 
-    def _trim(self, topic: Topic, place: PartitionIds, own: list[int], above: dict[int, int]) -> Iterator[None]:
+    def _bytes_kept(self, ids: tuple[int, int], incarnation: int) -> int:
+        """Nine tenths of the size that the topic has now; 0: nothing of it goes by its size."""
+        topic = self._topic(ids, incarnation)
+        if topic is None or not self._limits.is_on(topic) or self._limits.refuses(topic):
+            return 0
+        return self._limits.size_bytes(topic) * 9 // 10
+
+    def _trim(self, ids: tuple[int, int], incarnation: int, own: list[Place], above: dict[int, int]) -> Iterator[None]:
         """Oldest segments first, while the topic has nine tenths of its size. The shard that has most of it begins; the
         others follow when that has not helped since their last run, and keep what their partitions may have of it: a
         busy neighbour must not empty them."""
+        topic = self._topic(ids, incarnation)
+        if topic is None or not self._bytes_kept(ids, incarnation):
+            return
         sums = [0] * self._shards
         for partition in topic.partitions:
             stats = self._engine.stats(partition.slot)
             if stats.incarnation == partition.incarnation:
-                sums[owner(namespace(*place[:2], partition.id), self._shards)] += stats.size_bytes
+                sums[owner(namespace(*ids, partition.id), self._shards)] += stats.size_bytes
             yield
-        total, threshold = sum(sums), self._limits.size_bytes(topic) * 9 // 10
-        if total < threshold:
+        total, threshold = sum(sums), self._bytes_kept(ids, incarnation)
+        if not threshold or total < threshold:
             return
-        before = self._sizes.get(topic.incarnation)
-        above[topic.incarnation] = total
+        before = self._sizes.get(incarnation)
+        above[incarnation] = total
         own_bytes, follows = sums[self._shard], max(sums) > sums[self._shard]
         if follows and (before is None or total < before):
             return
-        kept_bytes = threshold * len(own) // len(topic.partitions) if follows else 0
-        oldest: list[tuple[int, int]] = []
-        largest = (0, 0)  # bytes of an active segment that is the only one, its partition
-        for number in own:
+        oldest: list[tuple[int, Place]] = []
+        largest = (0, (0, 0))  # bytes of an active segment that is the only one, its partition
+        for place in own:
             yield
-            found = self._oldest_of(number)
+            found = self._oldest_of(place)
             if found is not None and found.only_active:
-                largest = max(largest, (found.bytes, number))
+                largest = max(largest, (found.bytes, place))
             elif found is not None and (found.droppable or found.waits):
-                heapq.heappush(oldest, (found.first_timestamp, number))
-        while total >= threshold and own_bytes > kept_bytes:
+                heapq.heappush(oldest, (found.first_timestamp, place))
+        while threshold := self._bytes_kept(ids, incarnation):  # somebody may raise the size, or end retention
+            kept_bytes = threshold * len(own) // len(topic.partitions) if follows else 0
+            if total < threshold or own_bytes <= kept_bytes:
+                return
             if not oldest:
                 if largest[0]:
                     self._roll_early(largest[1])
                 return
-            _, number = heapq.heappop(oldest)
-            found = self._oldest_of(number)
+            _, place = heapq.heappop(oldest)
+            found = self._oldest_of(place)
             if found is not None and found.waits:
                 return  # for a second at most: until then no younger one goes in its place
-            dropped = self._dropped(number)
+            dropped = self._dropped(place)
             total -= dropped
             own_bytes -= dropped
             self._counters["bytes_dropped"] += dropped
-            found = self._oldest_of(number)
+            found = self._oldest_of(place)
             if dropped and found is not None and (found.droppable or found.waits):
-                heapq.heappush(oldest, (found.first_timestamp, number))
+                heapq.heappush(oldest, (found.first_timestamp, place))
             yield
 
-    def _roll_early(self, number: int) -> None:
+    def _roll_early(self, place: Place) -> None:
         """Active segments alone are too much: the largest one is sealed, so that a later run can take it."""
         with contextlib.suppress(KeyError):
-            self._counters["early_rolls"] += self._engine.partition_roll_early(number) == Status.OK
+            self._counters["early_rolls"] += self._engine.partition_roll_early(*place) == Status.OK
 
-    def _oldest_of(self, number: int) -> OldestSegment | None:
+    def _oldest_of(self, place: Place) -> OldestSegment | None:
         try:
-            return self._engine.partition_oldest_segment(number)
+            return self._engine.partition_oldest_segment(*place)
         except KeyError:  # deleted meanwhile
             return None
 
-    def _dropped(self, number: int) -> int:
+    def _dropped(self, place: Place) -> int:
         try:
-            return self._engine.partition_drop_oldest(number)
+            return self._engine.partition_drop_oldest(*place)
         except KeyError:
             return 0

@@ -13,7 +13,7 @@ from typing import Final
 from shardd.config.schema import ScrubberSettings
 from shardd.engine import Engine, SegmentInfo
 from shardd.log import layout
-from shardd.log.imported import read_imported
+from shardd.log.imported import end_of_import
 from shardd.log.layout import PartitionIds
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.verified_slices import SegmentExtent
@@ -112,7 +112,7 @@ class Scrubber:
         self, directory: Path, segment: SegmentInfo, minimum: int, damaged: list[tuple[int, int]], throttle: Throttle
     ) -> bool:
         """On the helper thread: whether log and index contradict each other. OSError, StoppedError."""
-        start, imported_end = segment.start_offset, read_imported(directory)
+        start, imported_end = segment.start_offset, end_of_import(directory)
         end = start + segment.records + segment.absent
         extent = SegmentExtent(start, segment.log_bytes, end, imported_end, end if segment.absent else 0)
         scrub = SegmentScrub(directory, extent, segment.records, 0 if start < imported_end else minimum, damaged)

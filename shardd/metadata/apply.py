@@ -36,6 +36,9 @@ class ApplyError(Exception):
     """A record that does not fit the state; the text is a sentence about it."""
 
 
+_VALUES: Final = ("name", "compression", "message_expiry_us", "max_topic_size_bytes", "replication_factor")
+
+
 def apply(state: State, record: Record) -> State:
     """The state after `record`; `state` itself stays as it is.
 
@@ -155,19 +158,14 @@ def _with_retention(settings: Map[str, str], wanted: bool) -> Map[str, str]:
     return settings.set(RETENTION.key, "on") if wanted and RETENTION.key not in settings else settings
 
 
-def _update_topic(state: State, record: Record, command: commands.UpdateTopic) -> State:
+def _update_topic(state: State, record: Record, command: commands.UpdateTopic | commands.ChangeTopic) -> State:
+    """What a ChangeTopic does not say stays."""
     stream = state.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
-    changed = replace(
-        topic,
-        name=command.name,
-        compression=command.compression,
-        message_expiry_us=command.message_expiry_us,
-        max_topic_size_bytes=command.max_topic_size_bytes,
-        replication_factor=command.replication_factor,
-        settings=_with_retention(_settings_after(topic.settings, command.compression), command.retention),
-    )
-    topic_ids = stream.topic_ids.delete(topic.name).set(command.name, topic.id)
+    said = {name: getattr(command, name) for name in _VALUES if getattr(command, name) is not None}
+    settings = topic.settings if command.compression is None else _settings_after(topic.settings, command.compression)
+    changed = replace(topic, **said, settings=_with_retention(settings, command.retention))
+    topic_ids = stream.topic_ids.delete(topic.name).set(changed.name, topic.id)
     return _set_stream(state, replace(stream, topics=stream.topics.set(topic.id, changed), topic_ids=topic_ids))
 
 
@@ -343,6 +341,7 @@ _CHANGES: Final[dict[type[commands.Command], Callable[[State, Record, Any], Stat
     commands.CreateTopicWithSettings: _create_topic_with_settings,
     commands.CreateLiftbridgeStream: _create_topic_with_settings,
     commands.UpdateTopic: _update_topic,
+    commands.ChangeTopic: _update_topic,
     commands.DeleteTopic: _delete_topic,
     commands.PurgeTopic: _purge_topic,
     commands.SetTopicSettings: _set_topic_settings,

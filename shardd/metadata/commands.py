@@ -90,6 +90,18 @@ class UpdateTopic(OnTopic, frozen=True, array_like=True, tag=304):
     retention: bool = False
 
 
+class ChangeTopic(OnTopic, frozen=True, array_like=True, tag=0x5344_0023):
+    """UpdateTopic of some of the values; None: what the topic has when the record is applied stays. `retention`: as
+    there, of a change that says how much is kept."""
+
+    name: str | None = None
+    compression: int | None = None
+    message_expiry_us: int | None = None
+    max_topic_size_bytes: int | None = None
+    replication_factor: int | None = None
+    retention: bool = False
+
+
 class PurgeTopic(OnTopic, frozen=True, array_like=True, tag=305):
     """All messages go; it stays."""
 
@@ -265,6 +277,7 @@ Command = (
     | CreateTopicWithSettings
     | DeleteTopic
     | UpdateTopic
+    | ChangeTopic
     | PurgeTopic
     | SetTopicSettings
     | CreatePartitions

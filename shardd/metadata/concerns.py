@@ -73,6 +73,7 @@ _CONCERNS: Final[dict[type[commands.Command], Callable[[State, Any], Concern | N
     commands.CreateTopic: _nothing,
     commands.CreateTopicWithSettings: _nothing,
     commands.UpdateTopic: _topic,
+    commands.ChangeTopic: _topic,
     commands.DeleteTopic: _topic,
     commands.PurgeTopic: _topic,
     commands.SetTopicSettings: _nothing,  # the owner of a partition knows its level

@@ -264,7 +264,7 @@ def _topic_updated(old: State, new: State, record: Record) -> State:
     command: Any = record.command
     stream = old.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
-    if topic.liftbridge is not None or topic.name == command.name or not is_home(old, stream):
+    if topic.liftbridge is not None or command.name in (None, topic.name) or not is_home(old, stream):
         return new
     return with_attributes(new, stream.id, topic.id, described(old, stream, topic))
 
@@ -310,6 +310,7 @@ _EFFECTS: Final[dict[type[Command], Callable[[State, State, Record], State]]] = 
     commands.CreateTopicWithSettings: _topic_created,
     commands.CreateLiftbridgeStream: _topic_created,
     commands.UpdateTopic: _topic_updated,
+    commands.ChangeTopic: _topic_updated,
     commands.DeleteTopic: _topic_deleted,
     commands.DeleteStream: _stream_deleted,
     commands.CreatePartitions: _partitions_changed,

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardd.runtime.disk import NO_ROOM, Disk, OsDisk, close_quietly, remove_quietly, write_all
+from shardd.runtime.disk import Disk, OsDisk, close_quietly, remove_quietly, write_all
+from shardd.runtime.disk_errors import NO_ROOM
 
 RESERVE_NAME: Final = "state.reserve"
 RESERVE_BYTES: Final = 1 << 20  # some thousand changes

@@ -34,7 +34,7 @@ from shardd.metadata.records import FIRST_DIGEST
 from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import State
 from shardd.metadata.whole_file import read_whole
-from shardd.runtime.disk import Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
+from shardd.runtime.disk import Disk, OsDisk, check_size, close_quietly, read_all, remove_quietly, write_all
 
 SNAPSHOT_NAME: Final = "state.snapshot"
 MAGIC: Final = b"SHRDSNAP"
@@ -125,6 +125,7 @@ def write_snapshot(path: Path, state: State, submissions: Iterable[Submission], 
     then the old snapshot is as it was."""
     disk = disk or OsDisk()
     data = encode_snapshot(state, submissions)
+    check_size(len(data))
     temporary = path.with_name(path.name + ".tmp")
     try:
         descriptor = disk.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

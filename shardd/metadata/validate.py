@@ -45,9 +45,15 @@ def validate_values(command: Command) -> Status:
         refused = next(filter(None, (check_stored(key, value) for key, value in command.settings)), None)
         if refused is not None:
             return refused
-    if isinstance(command, commands.CreateTopic | commands.UpdateTopic) and not _topic_values_fit(command):
+    if isinstance(
+        command, commands.CreateTopic | commands.UpdateTopic | commands.ChangeTopic
+    ) and not _topic_values_fit(command):
         return Status.INVALID_COMMAND
-    if isinstance(command, _NAMED) and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX:
+    if (
+        isinstance(command, _NAMED)
+        and command.name is not None
+        and not 1 <= len(command.name.encode()) <= limits.NAME_BYTES_MAX
+    ):
         return Status.INVALID_FORMAT
     return liftbridge_values(command) or user_values(command)
 
@@ -78,7 +84,9 @@ def validate_effect(state: State, command: Command) -> Status:
             return Status.STREAM_NAME_ALREADY_EXISTS if taken else Status.OK
         case commands.CreateTopic():
             return _create_topic(state, command) or liftbridge_effect(state, command)
-        case commands.UpdateTopic():
+        case commands.UpdateTopic() | commands.ChangeTopic():
+            if command.name is None:
+                return Status.OK
             topic_ids = state.streams[command.stream.id].topic_ids
             taken = topic_ids.get(command.name, command.topic.id) != command.topic.id
             return Status.TOPIC_NAME_ALREADY_EXISTS if taken else Status.OK
@@ -126,13 +134,13 @@ def _slots_left(state: State) -> int:
     return SLOTS_MAX - state.next_slot + len(state.free_slots)
 
 
-def _topic_values_fit(command: commands.CreateTopic | commands.UpdateTopic) -> bool:
+def _topic_values_fit(command: commands.CreateTopic | commands.UpdateTopic | commands.ChangeTopic) -> bool:
     """Whether the numbers fit the fields that replies carry them in (docs/protocol/streams.md#topics)."""
     return (
-        command.compression in (1, 2)
-        and 0 <= command.message_expiry_us <= limits.UNLIMITED
-        and 0 <= command.max_topic_size_bytes <= limits.UNLIMITED
-        and 0 <= command.replication_factor <= 255
+        command.compression in (None, 1, 2)
+        and 0 <= (command.message_expiry_us or 0) <= limits.UNLIMITED
+        and 0 <= (command.max_topic_size_bytes or 0) <= limits.UNLIMITED
+        and 0 <= (command.replication_factor or 0) <= 255
     )
 
 
@@ -141,5 +149,6 @@ _NAMED: Final = (
     commands.UpdateStream,
     commands.CreateTopic,
     commands.UpdateTopic,
+    commands.ChangeTopic,
     commands.CreateConsumerGroup,
 )

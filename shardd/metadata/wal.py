@@ -27,7 +27,8 @@ from shardd.metadata.log_file import (
 from shardd.metadata.records import DIGEST_BYTES
 from shardd.metadata.reserve import Reserve
 from shardd.protocol.errors import Status
-from shardd.runtime.disk import NO_ROOM, Disk, OsDisk, close_quietly, read_all, remove_quietly, write_all
+from shardd.runtime.disk import Disk, OsDisk, check_size, close_quietly, read_all, remove_quietly, write_all
+from shardd.runtime.disk_errors import NO_ROOM
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -81,10 +82,10 @@ class MetadataLog:
         log = cls(path, disk, -1, content, reserve)
         try:
             if content.tail:
-                kept = log._with_room(_keep_tail, path, disk, content.tail)
+                kept = log._kept_tail(content.tail)
                 _log.warning(
-                    "%s: cut off %d bytes of an unfinished record %d, kept as %s",
-                    path, len(content.tail), content.index + 1, kept.name,
+                    "%s: cut off %d bytes of an unfinished record %d, %s",
+                    path, len(content.tail), content.index + 1, f"kept as {kept.name}" if kept else "not kept",
                 )  # fmt: skip
             if not content.missing:  # else it is born with its first record
                 log._descriptor = disk.open(path, os.O_RDWR)
@@ -127,6 +128,7 @@ class MetadataLog:
         try:
             if self._descriptor < 0:
                 self._descriptor = self._with_room(self._create)
+            check_size(end + len(data))
             self._with_room(write_all, self._disk, self._descriptor, data, end)
         except OSError as error:
             self._cut(end)
@@ -194,6 +196,15 @@ class MetadataLog:
         self._failure = self._failure or cut.failure
         if old >= 0:
             close_quietly(self._disk, old)
+
+    def _kept_tail(self, tail: bytes) -> Path | None:
+        """The file with a copy of the tail; None: a full disk has no room for it, and nothing reads it. OSError."""
+        try:
+            return self._with_room(_keep_tail, self._path, self._disk, tail)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return None
 
     def _with_room(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """The call; when the disk has no room for it, once more with the room of the reserve. OSError."""

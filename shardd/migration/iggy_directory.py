@@ -3,7 +3,8 @@
 1. Everything is read and checked; a refusal has changed nothing.
 2. Beside Iggy's own files, where Iggy never looks: in each partition the markers `incarnation` and `imported`, and
    `offsets/groups.import` with the stored offsets of the groups under the numbers that this server files them under.
-3. `state.messages` is renamed into place: from here on the import goes forward only.
+3. `state.snapshot` with the number that the log begins behind, then `state.messages` is renamed into place: from here
+   on the import goes forward only.
 4. `offsets/groups` becomes `offsets/groups.imported`, `offsets/groups.import` becomes `offsets/groups`.
 5. `state/log` becomes `state/log.imported`.
 
@@ -27,13 +28,16 @@ from shardd.log import layout
 from shardd.log.imported import OPEN_END, encode_imported
 from shardd.log.incarnation import encode_incarnation
 from shardd.log.stored_offsets import OFFSET_SIZE
-from shardd.metadata import FILE_NAME, State
+from shardd.metadata import FILE_NAME, LogError, State
+from shardd.metadata.births import born, first_state
+from shardd.metadata.log_file import read_log
+from shardd.metadata.snapshot import SNAPSHOT_NAME, encode_snapshot
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, iggy_log
 from shardd.migration.iggy_log import parse_log
 from shardd.migration.iggy_model import build_model
 from shardd.migration.iggy_records import make_records
-from shardd.runtime.disk import OsDisk, write_all
+from shardd.runtime.disk import OsDisk, check_size, write_all
 
 GROUPS_NEW: Final = "groups.import"
 GROUPS_KEPT: Final = "groups.imported"
@@ -57,9 +61,10 @@ class _Partition(msgspec.Struct, frozen=True):
     groups: dict[int, bytes] | None
 
 
-def import_directory(data: Path, disk: ImportDisk | None = None) -> State:
+def import_directory(data: Path, disk: ImportDisk | None = None, first: State | None = None) -> State:
     """The import, or the rest of an interrupted one; the state that it gave. Raises MigrationError, and OSError from
-    the file system: then the next start begins or goes on."""
+    the file system: then the next start begins or goes on. `first`: the state in front of the first record, of which
+    there is one drawn for each import that begins."""
     disk = disk or ImportDisk()
     log = iggy_log(data)
     _check_kind(data / STATE_DIRECTORY, stat.S_ISDIR, "directory")
@@ -69,13 +74,17 @@ def import_directory(data: Path, disk: ImportDisk | None = None) -> State:
             f"{log} lies beside {LOG_KEPT}, which an earlier import has kept: move away the one that does not count"
         )
     model = build_model(parse_log(log.read_bytes(), str(log)), str(log))
-    records = make_records(model, str(log))
     target = data / FILE_NAME
-    if not os.path.lexists(target):
+    begins = not os.path.lexists(target)
+    first = (first or first_state()) if begins else _first_of(target)
+    records = make_records(model, str(log), first)
+    if begins:
         partitions = list(_check_partitions(data, records.state))
         for partition in partitions:
             _prepare(disk, partition)
-        if records.state.index:
+        if records.state != first:
+            _write(disk, data / SNAPSHOT_NAME, encode_snapshot(first, []))
+            disk.sync_directory(data)
             _write(disk, target, records.data)
             disk.sync_directory(data)
     elif target.read_bytes() != records.data:
@@ -87,6 +96,14 @@ def import_directory(data: Path, disk: ImportDisk | None = None) -> State:
     disk.rename(log, log.with_name(LOG_KEPT))
     disk.sync_directory(log.parent)
     return records.state
+
+
+def _first_of(target: Path) -> State:
+    """The state in front of the first record of an import that was interrupted."""
+    try:
+        return born(read_log(target).base)
+    except LogError:
+        return State()  # not made from it, as the comparison of their bytes says
 
 
 # ---- checks ----
@@ -175,6 +192,7 @@ def _read_offsets(offsets: Path, groups: dict[int, int]) -> dict[int, bytes] | N
 
 def _write(disk: ImportDisk, path: Path, content: bytes) -> None:
     """The file whole or not at all. The caller syncs the directory."""
+    check_size(len(content))
     temporary = path.with_name(path.name + layout.TEMPORARY_SUFFIX)
     descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

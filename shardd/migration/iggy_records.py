@@ -2,7 +2,8 @@
 
 The records are made by the same code that makes them for clients (`validate`, `encode_record`, `apply`). Ids are given
 out densely, so an unused one is taken by a placeholder that is deleted again; then the highest unused id is the next
-one, as in Iggy after a restart. The result depends on the entries alone: an interrupted import is recognised by it.
+one, as in Iggy after a restart. The result depends on the entries and on the number in front of the first record alone:
+an interrupted import is recognised by it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from shardd.metadata import State, apply, commands, validate
+from shardd.metadata.births import log_without_records
 from shardd.metadata.commands import Command, Ref
-from shardd.metadata.log_file import FILE_HEADER, MAGIC, VERSION
 from shardd.metadata.records import RecordError, encode_record
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_model import ROOT_USER_ID, IggyGroup, IggyModel, IggyStream, IggyTopic, IggyUser
@@ -26,10 +27,12 @@ Value = TypeVar("Value")
 class Records:
     """The log as it grows, and the state that it gives."""
 
-    def __init__(self, name: str) -> None:
-        self.state = State()
+    def __init__(self, name: str, first: State) -> None:
+        """`first`: the state in front of the first record."""
+        self.first = first
+        self.state = first
         self._name = name
-        self._data = bytearray(FILE_HEADER.pack(MAGIC, VERSION, 0))
+        self._data = bytearray(log_without_records(first))
 
     @property
     def data(self) -> bytes:
@@ -54,9 +57,9 @@ class Records:
         self.state = apply(self.state, record)
 
 
-def make_records(model: IggyModel, name: str) -> Records:
-    """The log for a model; `name` is what sentences call Iggy's log. Raises MigrationError."""
-    records = Records(name)
+def make_records(model: IggyModel, name: str, first: State) -> Records:
+    """The log for a model behind the state `first`; `name` is what sentences call Iggy's log. Raises MigrationError."""
+    records = Records(name, first)
     if ROOT_USER_ID in model.users:
         _create_user(records, model.users[ROOT_USER_ID])
     _streams(records, model.streams)

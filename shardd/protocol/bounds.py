@@ -19,8 +19,10 @@ TOPICS_MAX: Final = 1000
 PARTITIONS_MAX: Final = 10_000  # of one request, all topics together
 SEGMENTS_MAX: Final = 1_000_000  # of one reply
 _LIST_SEGMENTS: Final = 1
+_TELL_EPOCHS: Final = 2  # version 2
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")
+_EPOCH: Final = struct.Struct("<IQ")
 
 
 class TopicSelection(msgspec.Struct, frozen=True):
@@ -34,11 +36,12 @@ class TopicSelection(msgspec.Struct, frozen=True):
 class GetPartitionBounds(msgspec.Struct, frozen=True):
     topics: tuple[TopicSelection, ...]
     segments: bool = False
+    epochs: bool = False
 
     @classmethod
     def read(cls, reader: Reader) -> GetPartitionBounds:
         flags, count = reader.u8(), reader.u32()
-        if flags & ~_LIST_SEGMENTS or not 1 <= count <= TOPICS_MAX:
+        if flags & ~(_LIST_SEGMENTS | _TELL_EPOCHS) or not 1 <= count <= TOPICS_MAX:
             raise ShardError(Status.INVALID_FORMAT, f"flags {flags}, {count} topics")
         topics, total = [], 0
         for _ in range(count):
@@ -50,10 +53,11 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
             if len(set(ids)) != partitions:
                 raise ShardError(Status.INVALID_FORMAT, "a partition twice")
             topics.append(TopicSelection(stream, topic, ids))
-        return cls(tuple(topics), bool(flags & _LIST_SEGMENTS))
+        return cls(tuple(topics), bool(flags & _LIST_SEGMENTS), bool(flags & _TELL_EPOCHS))
 
     def encode(self) -> bytes:
-        parts = [wire.u8(_LIST_SEGMENTS if self.segments else 0), wire.u32(len(self.topics))]
+        flags = (_LIST_SEGMENTS if self.segments else 0) | (_TELL_EPOCHS if self.epochs else 0)
+        parts = [wire.u8(flags), wire.u32(len(self.topics))]
         for each in self.topics:
             ids = struct.pack(f"<{len(each.partitions)}I", *each.partitions)
             parts += wire.identifier(each.stream), wire.identifier(each.topic), wire.u32(len(each.partitions)), ids
@@ -71,7 +75,8 @@ class SegmentBounds(msgspec.Struct, frozen=True):
 
 
 class PartitionBounds(msgspec.Struct, frozen=True):
-    """Offsets [first, end) can be polled, those below `durable_end` have reached the device."""
+    """Offsets [first, end) can be polled, those below `durable_end` have reached the device. `epoch` of the history,
+    which holds from `epoch_from` on: both 0 on one server."""
 
     id: int
     state: int
@@ -82,11 +87,16 @@ class PartitionBounds(msgspec.Struct, frozen=True):
     size_bytes: int
     messages_count: int
     segments: tuple[SegmentBounds, ...] = ()
+    epoch: int = 0
+    epoch_from: int = 0
 
     def encode(self) -> bytes:
         numbers = (self.id, self.state, self.incarnation, self.first, self.end, self.durable_end)
         head = _PARTITION.pack(*numbers, self.size_bytes, self.messages_count, len(self.segments))
         return head + b"".join(_SEGMENT.pack(s.start, s.end, s.size_bytes, s.sealed, s.layout) for s in self.segments)
+
+    def encode_with_epoch(self) -> bytes:
+        return self.encode() + _EPOCH.pack(self.epoch, self.epoch_from)
 
 
 class TopicBounds(msgspec.Struct, frozen=True):
@@ -103,25 +113,36 @@ def encode_topic(stream_id: int, topic_id: int, stream: str, topic: str, partiti
     return wire.u32(stream_id) + wire.u32(topic_id) + names + wire.u32(partitions_count)
 
 
-def decode_reply(payload: bytes) -> tuple[TopicBounds, ...]:
-    """The reply, for clients. `ShardError` 3 when it is cut."""
+def decode_reply(payload: bytes, *, epochs: bool = False) -> tuple[TopicBounds, ...]:
+    """The reply, for clients. `epochs`: as they were asked for. `ShardError` 3 when it is cut."""
     reader = Reader(payload)
-    return tuple(_read_topic(reader) for _ in range(reader.u32()))
+    return tuple(_read_topic(reader, epochs) for _ in range(reader.u32()))
 
 
-def _read_topic(reader: Reader) -> TopicBounds:
+def _read_topic(reader: Reader, epochs: bool) -> TopicBounds:
     stream_id, topic_id, stream, topic = reader.u32(), reader.u32(), reader.text8(), reader.text8()
-    partitions = tuple(_read_partition(reader) for _ in range(reader.u32()))
+    partitions = tuple(_read_partition(reader, epochs) for _ in range(reader.u32()))
     return TopicBounds(stream_id, topic_id, stream, topic, partitions)
 
 
-def _read_partition(reader: Reader) -> PartitionBounds:
+def _read_partition(reader: Reader, epochs: bool) -> PartitionBounds:
     head = _PARTITION.unpack(reader.take(_PARTITION.size))
     segments = []
     for _ in range(head[-1]):
         start, end, size_bytes, sealed, layout = _SEGMENT.unpack(reader.take(_SEGMENT.size))
         segments.append(SegmentBounds(start, end, size_bytes, bool(sealed), layout))
     number, state, incarnation, first, end, durable_end, size_bytes, messages_count, _ = head
+    epoch, epoch_from = _EPOCH.unpack(reader.take(_EPOCH.size)) if epochs else (0, 0)
     return PartitionBounds(
-        number, state, incarnation, first, end, durable_end, size_bytes, messages_count, tuple(segments)
+        number,
+        state,
+        incarnation,
+        first,
+        end,
+        durable_end,
+        size_bytes,
+        messages_count,
+        tuple(segments),
+        epoch,
+        epoch_from,
     )

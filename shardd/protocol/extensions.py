@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, leases, producers, topic_settings
+from shardd.protocol import bounds, leases, producers, topic_change, topic_settings
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -32,8 +32,11 @@ class ExtensionCode(IntEnum):
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
+    POLL_POSITION = 0x5344_0019  # shardd.protocol.positions
+    STORE_POSITION = 0x5344_001A
     SET_TOPIC_SETTINGS = 0x5344_0020  # shardd.protocol.topic_settings
     GET_TOPIC_SETTINGS = 0x5344_0021
+    CHANGE_TOPIC = 0x5344_0023  # shardd.protocol.topic_change
     INIT_PRODUCER = 0x5344_0030  # shardd.protocol.producers
     SEND_ONCE = 0x5344_0031
 
@@ -70,6 +73,7 @@ AnyExtensionRequest = (
     | leases.LeaseFiles
     | topic_settings.SetTopicSettings
     | topic_settings.GetTopicSettings
+    | topic_change.ChangeTopic
     | producers.InitProducer
 )
 
@@ -80,6 +84,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
     ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
     ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
+    ExtensionCode.CHANGE_TOPIC: topic_change.ChangeTopic.read,
     ExtensionCode.INIT_PRODUCER: producers.InitProducer.read,
 }
 
@@ -95,11 +100,14 @@ class Extension(msgspec.Struct, frozen=True):
 EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
-    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 1, "get_partition_bounds"),
+    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 2, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
+    Extension(ExtensionCode.POLL_POSITION, 1, "poll_position"),
+    Extension(ExtensionCode.STORE_POSITION, 1, "store_position"),
     Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
     Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
+    Extension(ExtensionCode.CHANGE_TOPIC, 1, "change_topic"),
     Extension(ExtensionCode.INIT_PRODUCER, 1, "init_producer"),
     Extension(ExtensionCode.SEND_ONCE, 1, "send_once"),
 )

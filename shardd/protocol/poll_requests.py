@@ -1,5 +1,5 @@
 """POLL_MESSAGES, and POLL_AND_WAIT, an extension command (0x5344_0018): the same, and when it finds nothing it waits
-for messages (docs/extensions.md#poll-and-wait). Sans-IO."""
+for messages (docs/extensions.md#poll-and-wait). STORE_CONSUMER_OFFSET, which answers them. Sans-IO."""
 
 from __future__ import annotations
 
@@ -79,3 +79,20 @@ class WaitForMessages(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         address = wire.identifier(self.stream) + wire.identifier(self.topic)
         return address + wire.u32(self.partition) + wire.u64(self.offset) + wire.u32(self.timeout_ms)
+
+
+class StoreOffset(msgspec.Struct, frozen=True):
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    partition: int | None
+    offset: int
+
+    @classmethod
+    def read(cls, reader: Reader) -> StoreOffset:
+        consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
+        return cls(consumer, stream, topic, reader.optional_partition(), reader.u64())
+
+    def encode(self) -> bytes:
+        address = wire.consumer(self.consumer) + wire.identifier(self.stream) + wire.identifier(self.topic)
+        return address + wire.optional_partition(self.partition) + wire.u64(self.offset)

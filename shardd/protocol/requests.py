@@ -19,7 +19,10 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.poll_requests import PollMessages as PollMessages
+from shardd.protocol.poll_requests import StoreOffset as StoreOffset
 from shardd.protocol.poll_requests import WaitingPoll as WaitingPoll
+from shardd.protocol.positions import PollPosition as PollPosition
+from shardd.protocol.positions import StorePosition as StorePosition
 from shardd.protocol.primitives import Consumer, Identifier, Reader
 from shardd.protocol.send_request import SendMessages as SendMessages
 
@@ -239,23 +242,6 @@ class OffsetRequest(msgspec.Struct, frozen=True):
         return address + wire.optional_partition(self.partition)
 
 
-class StoreOffset(msgspec.Struct, frozen=True):
-    consumer: Consumer
-    stream: Identifier
-    topic: Identifier
-    partition: int | None
-    offset: int
-
-    @classmethod
-    def read(cls, reader: Reader) -> StoreOffset:
-        consumer, stream, topic = reader.consumer(), reader.identifier(), reader.identifier()
-        return cls(consumer, stream, topic, reader.optional_partition(), reader.u64())
-
-    def encode(self) -> bytes:
-        address = wire.consumer(self.consumer) + wire.identifier(self.stream) + wire.identifier(self.topic)
-        return address + wire.optional_partition(self.partition) + wire.u64(self.offset)
-
-
 class GroupRequest(msgspec.Struct, frozen=True):
     """GET_CONSUMER_GROUP, DELETE_CONSUMER_GROUP, JOIN_CONSUMER_GROUP, LEAVE_CONSUMER_GROUP."""
 
@@ -346,6 +332,8 @@ _READERS: Final[dict[int, Callable[[Reader], Request]]] = {
     Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
     **account_requests.READERS,
     ExtensionCode.POLL_AND_WAIT: WaitingPoll.read,
+    ExtensionCode.POLL_POSITION: PollPosition.read,
+    ExtensionCode.STORE_POSITION: StorePosition.read,
     **extensions.READERS,
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardd.config.schema import Server as ServerLimits
+from shardd.runtime.bounded_loop import Progress
 from shardd.runtime.control_messages import (
     HEARTBEAT_INTERVAL_MS,
     MessageDecoder,
@@ -20,6 +21,7 @@ from shardd.runtime.control_messages import (
     encode_message,
 )
 from shardd.runtime.log_levels import set_level
+from shardd.runtime.sign_of_life import SignOfLife
 from shardd.runtime.trust import PeerKey
 
 PAUSE_S: Final = 0.5  # a heartbeat so late means that this loop stood still
@@ -31,7 +33,8 @@ class ControlLink:
     """`peer_down` is called with a shard number, after `peer_key`; `peer_up` also with the generation of its process;
     `paused` with the seconds for which this loop stood still, `door_key` after the death of a door, `tls`
     when there are other certificates, `limits` with those of `server.*`, `drain` when no new clients are wanted.
-    `connections` is asked from then on. Made inside a running loop; beats from then on."""
+    `connections` is asked from then on. Made inside a running loop; beats from then on: by itself, or with `progress`
+    by a thread that tells that."""
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class ControlLink:
         limits: Callable[[ServerLimits], object] = lambda limits: None,
         drain: Callable[[], object] = lambda: None,
         connections: Callable[[], int] = lambda: 0,
+        progress: Progress | None = None,
     ) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._socket.setblocking(False)
@@ -67,6 +71,9 @@ class ControlLink:
         self._due = self._loop.time()
         self._logs: asyncio.Future[list[str]] | None = None
         self._loop.add_reader(self._socket, self.hear)
+        self._life = None if progress is None else SignOfLife(progress, self._tell_progress)
+        if self._life is not None:
+            self._life.start()
         self._beat()
 
     def ready(self, root_created: bool = False, generation: int = 0) -> None:
@@ -90,17 +97,23 @@ class ControlLink:
 
     def close(self) -> None:
         self._timer.cancel()
+        if self._life is not None:
+            self._life.end()
         self._loop.remove_reader(self._socket)
         self._socket.close()
 
     def _beat(self) -> None:
         self._beats += 1
-        self._send(WorkerMessage(self._beats, connections=self._connections() if self._draining else None))
+        if self._life is None:
+            self._send(WorkerMessage(self._beats, connections=self._connections() if self._draining else None))
         now = self._loop.time()
         if now - self._due > PAUSE_S:
             self._paused(now - self._due)  # before any timer that is due since then runs
         self._due = now + HEARTBEAT_INTERVAL_MS / 1000
         self._timer = self._loop.call_at(self._due, self._beat)
+
+    def _tell_progress(self, count: int) -> None:
+        self._send(WorkerMessage(count))
 
     def _send(self, message: WorkerMessage) -> None:
         """Lines are far smaller than the socket's buffer; a supervisor that does not read them is about to end us."""

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from shardd.runtime.regular_files import open_regular
 
 FILE_BYTES_MAX: Final = 1 << 30  # of log and snapshot, which are read into memory: a million partitions need a tenth
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _log = logging.getLogger(__name__)
 
 
@@ -90,11 +89,16 @@ def read_all(disk: Disk, descriptor: int, length: int, position: int = 0) -> byt
     return b"".join(parts)
 
 
+def check_size(size_bytes: int) -> None:
+    """That of a file which is read or about to be written: one bound for both. OSError."""
+    if size_bytes > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"{size_bytes} bytes are more than such a file can have ({FILE_BYTES_MAX})")
+
+
 def read_file(disk: Disk, descriptor: int) -> bytes:
     """All of it. OSError, also when it is larger than such a file can be."""
     size = disk.size(descriptor)
-    if size > FILE_BYTES_MAX:
-        raise OSError(errno.EFBIG, f"it has {size} bytes, more than such a file can have")
+    check_size(size)
     return read_all(disk, descriptor, size)
 
 

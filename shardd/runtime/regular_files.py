@@ -62,6 +62,16 @@ def read_descriptor(descriptor: int, path: Path, bytes_max: int) -> bytes:
         return file.read(bytes_max)
 
 
+def read_beginning(path: Path, bytes_max: int) -> bytes:
+    """At most so many bytes of a regular file, of whatever size it is. NotRegularError, OSError."""
+    descriptor = open_regular(path)
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(bytes_max)
+    finally:
+        os.close(descriptor)
+
+
 def linked_directory(directory: Path, levels: int) -> Path | None:
     """The directory, or the nearest of so many of its ancestors, that is a symbolic link; None: none of them."""
     return next((path for path in (directory, *directory.parents[:levels]) if path.is_symlink()), None)

@@ -16,7 +16,6 @@ FREE_FAILURES: Final = 5
 FIRST_WAIT_S: Final = 0.05
 WAIT_MAX_S: Final = 1.0
 KNOWN_FOR_S: Final = 86_400.0
-_NETWORK_BITS: Final = 64
 _SITE_BITS: Final = 48
 
 
@@ -25,24 +24,6 @@ def wait_s(failures: int) -> float:
     if failures < FREE_FAILURES:
         return 0.0
     return min(WAIT_MAX_S, FIRST_WAIT_S * 2.0 ** min(failures - FREE_FAILURES, 16))
-
-
-@functools.lru_cache(maxsize=1024)
-def _network_of_host(host: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return host
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))
-
-
-def network_of(address: str) -> str:
-    """What "ip:port" or "unix:uid:number" is counted as: a user of this host is one address."""
-    return _network_of_host(address.rpartition(":")[0].strip("[]"))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -27,8 +27,9 @@ import msgspec
 from shardd.engine import Engine
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.fair_turns import FairQueue, FairTurns
+from shardd.runtime.networks import network_of
 from shardd.runtime.threads import UnwantedError
-from shardd.security.backoff import KNOWN_FOR_S, network_of, site_of, wait_s
+from shardd.security.backoff import KNOWN_FOR_S, site_of, wait_s
 
 _LEFT_SLICE: Final = 256  # attempts without a client that are dropped between two turns of the loop
 

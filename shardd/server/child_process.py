@@ -153,7 +153,7 @@ class ChildProcess:
             self.kill()
 
     def receive(self) -> list[WorkerMessage]:
-        """What arrived; every byte counts as a sign of life. One that breaks the protocol is killed."""
+        """What arrived. One that breaks the protocol is killed."""
         messages: list[WorkerMessage] = []
         while self.control is not None:
             try:
@@ -165,14 +165,20 @@ class ChildProcess:
             if not data:
                 self.control_ended = True  # it is ending; when it does not, it will be taken for one that hangs
                 break
-            self._last_seen = self.heard_at = time.monotonic()
             try:
-                messages += self._decoder.feed(data)
+                came = self._decoder.feed(data)
             except ControlError as error:
                 self.fatal = str(error)
                 self.kill()
                 break
+            messages += came
+            if self.show_life(came):
+                self._last_seen = self.heard_at = time.monotonic()
         return messages
+
+    def show_life(self, messages: list[WorkerMessage]) -> bool:
+        """Whether they are a sign of life: every byte of a worker is, as its loop sends it."""
+        return True
 
     def close_control(self) -> None:
         if self.control is not None:

@@ -14,10 +14,10 @@ from typing import Final
 
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
 from shardd.log.file_modes import SECRET_MODE
-from shardd.log.layout import STREAMS, incoming_directory, parse_id, sync_directory
+from shardd.log.layout import STREAMS, incoming_directory, make_incoming, parse_id, sync_directory
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, file_of_a_later_server, iggy_log
-from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.disk_errors import NO_ROOM
 from shardd.server.errors import StartupError
 
 LOCK_NAME: Final = ".lock"
@@ -76,18 +76,23 @@ def prepare_directory(directory: Path, fresh: bool) -> None:
             _take_over(directory)
             created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
-        _make_incoming(directory)
+        if not _holds_streams(directory / STREAMS):
+            from shardd.metadata.births import begin_directory  # a directory that exists needs none of the metadata
+
+            begin_directory(directory)
+        _prepare_incoming(directory)
     except OSError as error:
         raise StartupError(f"data directory {directory}: {error}") from error
 
 
-def _make_incoming(directory: Path) -> None:
-    """On the device before any segment moves there: docs/adr/0074. OSError."""
-    incoming = incoming_directory(directory)
-    if not incoming.exists():
-        incoming.mkdir(parents=True)
-        sync_directory(incoming.parent)
-        sync_directory(directory)
+def _prepare_incoming(directory: Path) -> None:
+    """Segments that are archived make it when a full disk refuses it now. OSError."""
+    try:
+        make_incoming(directory)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _log.warning("%s cannot be made now: %s", incoming_directory(directory), error.strerror)
 
 
 def _known_info(directory: Path) -> DirectoryInfo | None:

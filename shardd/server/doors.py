@@ -15,7 +15,14 @@ from typing import Final
 import msgspec
 
 from shardd.config.logs import Logging
-from shardd.runtime.control_messages import DOOR_HEARTBEAT_TIMEOUT_MS, PeerUp, Stalls, SupervisorMessage, newest_lines
+from shardd.runtime.control_messages import (
+    DOOR_HEARTBEAT_TIMEOUT_MS,
+    PeerUp,
+    Stalls,
+    SupervisorMessage,
+    WorkerMessage,
+    newest_lines,
+)
 from shardd.runtime.inheritance import DoorInheritance
 from shardd.runtime.recent_logs import recent_lines
 from shardd.runtime.trust import PeerKey
@@ -52,6 +59,15 @@ class DoorProcess(ChildProcess):
         self.before_workers = door.before_workers
         self.cpus = door.cpus
         self.listens_as = door.listens_as or door.name
+        self._progress = -1
+
+    def show_life(self, messages: list[WorkerMessage]) -> bool:
+        """A thread of it says how far its loop has come: only a loop that has moved is alive."""
+        before = self._progress
+        for message in messages:
+            if message.heartbeat is not None:
+                self._progress = message.heartbeat
+        return self._progress != before or any(message.ready is not None for message in messages)
 
 
 class DoorKeeper:

@@ -12,6 +12,7 @@ from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings, Tls
 from shardd.log.file_modes import correct_modes, group_id, umask_for
+from shardd.metadata.births import is_newborn
 from shardd.server.access_keys import read_access_keys
 from shardd.server.address_lock import lock_address
 from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
@@ -44,7 +45,7 @@ def root_exists(directory: Path) -> bool:
     """True when the metadata log holds something: its first record is the first user
     (docs/protocol/accounts.md#first-user)."""
     try:
-        return (directory / STATE_NAME).stat().st_size > 0
+        return (directory / STATE_NAME).stat().st_size > 0 and not is_newborn(directory)
     except OSError:
         return False
 

@@ -21,7 +21,7 @@ from shardd.config.keys import settings_toml
 from shardd.config.schema import Settings
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.control_messages import PeerUp, Ready, SupervisorMessage, newest_lines
-from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.disk_errors import NO_ROOM
 from shardd.runtime.recent_logs import recent_lines
 from shardd.server.addresses import actual_addresses, other_ways_in
 from shardd.server.child_process import ProcessState
@@ -49,6 +49,7 @@ STOP_WORKERS_S: Final = 8.0  # what workers are told
 STOP_KILL_S: Final = 9.0  # then they are killed
 FIRST_START_DEATHS_MAX: Final = 3  # of one shard, or processes that could not be made, before all were ready once
 _TICK_S: Final = 0.1
+_CONFIG_RETRY_S: Final = 2.0  # of the runtime configuration on a full disk
 _PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class Supervisor:
         self._hangup_stops = os.isatty(0)  # started from a terminal, which ends
         self._stalls = StallBoard(self._workers, settings.system.watchdog, self._sample, self._doors.tell_stalls)
         self._all_ready = False
+        self._config_due_at = float("inf")  # a full disk has refused the runtime configuration
         self._drain = Drain(self._workers)
         self._stop_at: float | None = None  # when stragglers get killed
         self._exit_status = 0
@@ -282,6 +284,8 @@ class Supervisor:
             _log.info("all clients have gone: stopping")
             self._stop()
             return
+        if now >= self._config_due_at:
+            self._write_runtime_config()
         self._doors.look(now, since_last_s if since_last_s > _PAUSE_S else 0.0)
         for worker in self._workers:
             if since_last_s > _PAUSE_S:
@@ -335,14 +339,17 @@ class Supervisor:
             self._write_runtime_config()
 
     def _write_runtime_config(self) -> bool:
-        """False: who waits for that file would wait for ever."""
+        """False: what waits for that file would wait for ever. A full disk gets it as soon as there is room."""
         addresses = actual_addresses(self._resources, self._door_addresses)
         system, text = self._settings.system, settings_toml(self._settings, addresses)
         try:
             write_runtime_config(system.runtime_directory, system.data_directory, text)
         except OSError as error:
-            _log.error("cannot write the runtime configuration: %s", error)
+            if self._config_due_at == float("inf"):  # one line for all attempts
+                _log.error("cannot write the runtime configuration: %s", error)
+            self._config_due_at = time.monotonic() + _CONFIG_RETRY_S
             return error.errno in NO_ROOM
+        self._config_due_at = float("inf")
         return True
 
     def _stop(self) -> None:

@@ -20,6 +20,7 @@ NOTHING: Final = (1 << 64) - 1
 _TELL_AGAIN_S: Final = 10.0
 _log = logging.getLogger(__name__)
 
+Place = tuple[int, int]  # namespace and incarnation of a partition
 _Who = tuple[int, int]  # user, offset
 
 
@@ -28,8 +29,8 @@ class Leases:
 
     def __init__(self, engine: Engine, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock_s = engine, clock_s
-        self._until_s: dict[int, dict[_Who, float]] = {}  # by namespace
-        self._kept_bytes: Counter[int] = Counter()
+        self._until_s: dict[Place, dict[_Who, float]] = {}
+        self._kept_bytes: Counter[Place] = Counter()
         self._of_user: Counter[int] = Counter()
         self._short = False
         self._ended = 0
@@ -43,31 +44,31 @@ class Leases:
         """Leases that ended before their time, for want of room."""
         return {"leases_ended": self._ended}
 
-    def take(self, namespace: int, user: int, offset: int, seconds: int) -> Status:
+    def take(self, place: Place, user: int, offset: int, seconds: int) -> Status:
         """OK, or FEATURE_UNAVAILABLE: there are too many, or the disk is short. KeyError: no such partition here."""
-        own = self._until_s.get(namespace, {})
+        own = self._until_s.get(place, {})
         if (user, offset) in own:
-            self._end(namespace, [(user, offset)])
+            self._end(place, [(user, offset)])
         if seconds == 0:
             return Status.OK
-        self._end_late(namespace)
-        if not self._has_room(namespace, user):
+        self._end_late(place)
+        if not self._has_room(place, user):
             for each in list(self._until_s):
                 self._end_late(each)
-            if not self._has_room(namespace, user):
+            if not self._has_room(place, user):
                 return Status.FEATURE_UNAVAILABLE
-        own = self._until_s.get(namespace, {})
-        self._engine.partition_lease(namespace, min([offset, *(each for _, each in own)]))
-        self._until_s.setdefault(namespace, own)[user, offset] = self._clock_s() + seconds
+        own = self._until_s.get(place, {})
+        self._engine.partition_lease(*place, min([offset, *(each for _, each in own)]))
+        self._until_s.setdefault(place, own)[user, offset] = self._clock_s() + seconds
         self._of_user[user] += 1
         return Status.OK
 
-    def _has_room(self, namespace: int, user: int) -> bool:
+    def _has_room(self, place: Place, user: int) -> bool:
         return not (
             self._short
             or self._of_user.total() >= LEASES_OF_SHARD_MAX
             or self._of_user[user] >= LEASES_OF_USER_MAX
-            or len(self._until_s.get(namespace, ())) >= LEASES_OF_PARTITION_MAX
+            or len(self._until_s.get(place, ())) >= LEASES_OF_PARTITION_MAX
         )
 
     # ---- what retention tells ----
@@ -75,46 +76,46 @@ class Leases:
     def look(self, *, short: bool) -> None:
         """Whether the disk is short: then there are none."""
         self._short = short
-        for namespace in list(self._until_s):
+        for place in list(self._until_s):
             if short:
-                self._give_up(namespace, "the disk is short")
+                self._give_up(place, "the disk is short")
             else:
-                self._end_late(namespace)
+                self._end_late(place)
 
-    def cleaned(self, namespace: int, kept_bytes: int) -> None:
+    def cleaned(self, place: Place, kept_bytes: int) -> None:
         """What the leases of a partition keep. With too much in all, the partition with most of it loses its own."""
-        if namespace not in self._until_s:
+        if place not in self._until_s:
             return
-        self._kept_bytes[namespace] = kept_bytes
+        self._kept_bytes[place] = kept_bytes
         while self._kept_bytes.total() > LEASED_BYTES_MAX:
             [(most, _)] = self._kept_bytes.most_common(1)
             self._give_up(most, f"they keep more than {LEASED_BYTES_MAX // (1 << 20)} MiB")
 
-    def _give_up(self, namespace: int, why: str) -> None:
-        own = list(self._until_s[namespace])
+    def _give_up(self, place: Place, why: str) -> None:
+        own = list(self._until_s[place])
         self._ended += len(own)
         if self._clock_s() >= self._tell_again_s:
             self._tell_again_s = self._clock_s() + _TELL_AGAIN_S
             _log.warning("leases of readers end before their time: %s", why)
-        self._end(namespace, own)
+        self._end(place, own)
 
-    def _end_late(self, namespace: int) -> None:
-        own, now_s = self._until_s.get(namespace, {}), self._clock_s()
+    def _end_late(self, place: Place) -> None:
+        own, now_s = self._until_s.get(place, {}), self._clock_s()
         late = [who for who, until_s in own.items() if until_s <= now_s]
         if late:
-            self._end(namespace, late)
+            self._end(place, late)
 
-    def _end(self, namespace: int, ended: list[_Who]) -> None:
-        own = self._until_s[namespace]
+    def _end(self, place: Place, ended: list[_Who]) -> None:
+        own = self._until_s[place]
         for user, offset in ended:
             del own[user, offset]
             self._of_user[user] -= 1
             if not self._of_user[user]:
                 del self._of_user[user]
         if not own:
-            del self._until_s[namespace]
-            del self._kept_bytes[namespace]
+            del self._until_s[place]
+            del self._kept_bytes[place]
         try:
-            self._engine.partition_lease(namespace, min((offset for _, offset in own), default=NOTHING))
+            self._engine.partition_lease(*place, min((offset for _, offset in own), default=NOTHING))
         except KeyError:  # the partition is gone: its leases end with their time
             return

@@ -27,20 +27,25 @@ from shardd.service.routes import balanced_counter
 POLLED_BYTES_MAX: Final = 8_388_608  # of an answer, but one message: it is in memory as a whole
 
 
-class BalanceEngine(Protocol):
-    """The part of the engine with the counters that all shards share."""
+class SharedEngine(Protocol):
+    """The part of the engine with what all shards share."""
 
     def balance(self, counter: int, partitions: int, /) -> int: ...
+    def stats(self, slot: int, /) -> tuple[int, int, int, int, int, int, int, int, int]: ...
 
 
 class PolledMessages(msgspec.Struct, frozen=True):
     """`current_offset`: the last one that polls may see. `records`: `count` of them as they are stored
-    (docs/protocol/messages.md#message)."""
+    (docs/protocol/messages.md#message). The partition has the offsets [first_offset, end) of the history
+    `incarnation` a moment later; 0: that was not asked for."""
 
     partition: int
     current_offset: int
     count: int
     records: bytes
+    incarnation: int = 0
+    first_offset: int = 0
+    end: int = 0
 
 
 class MessageService:
@@ -52,7 +57,7 @@ class MessageService:
         calls: PartitionCalls,
         groups: GroupService,
         asked: PartitionRequests,
-        engine: BalanceEngine,
+        engine: SharedEngine,
     ) -> None:
         self._metadata = metadata
         self._calls = calls
@@ -109,11 +114,11 @@ class MessageService:
         require_numbers(limits.U32_MAX, request.consumer.identifier, request.partition, request.count)
         require_numbers(limits.U64_MAX, request.value)
         reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
-        partition_id = 0
+        place_read: tuple[Place, Partition] | None = None
 
         async def read(place: Place, partition: Partition) -> Answer:
-            nonlocal partition_id
-            partition_id = partition.id
+            nonlocal place_read
+            place_read = place, partition
             return await self._requests.calls.read(
                 place,
                 reader,
@@ -132,7 +137,20 @@ class MessageService:
             read,
         )
         raise_refusal(answer.status)
-        return PolledMessages(partition_id, answer.current_offset, answer.messages_count, answer.records)
+        if place_read is None:
+            raise RuntimeError("a poll without a partition was answered")
+        place, partition = place_read
+        first, end = self._range(partition, place.incarnation, answer.current_offset)
+        found = answer.current_offset, answer.messages_count, answer.records
+        return PolledMessages(partition.id, *found, place.incarnation, first, end)
+
+    def _range(self, partition: Partition, incarnation: int, current_offset: int) -> tuple[int, int]:
+        """Of the offsets that the partition has, by the shared figures of its owner."""
+        figures = self._engine.stats(partition.slot)
+        told, end, _, _, _, durable_end, first, _, unseen = figures
+        if told != incarnation:
+            return 0, current_offset + 1  # purged meanwhile: the next poll tells it
+        return first, max(end - unseen, durable_end, first)
 
 
 def _check(identity: Identity, request: requests.SendMessages) -> None:

@@ -12,6 +12,7 @@ from shardd.metadata import Metadata
 from shardd.metadata.state import ConsumerGroup, Partition, Stream, Topic
 from shardd.protocol import limits, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.positions import StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind
 from shardd.protocol.replies import ConsumerOffset
 from shardd.security import Rule
@@ -34,6 +35,17 @@ def consumer_id(consumer: Consumer) -> int:
 def partition_or_first(topic: Topic, partition: int | None) -> Partition:
     """The partition, 0 when none is given, or `ShardError` 3007."""
     return base.partition_of(topic, limits.PARTITION_ID_ABSENT if partition is None else partition)
+
+
+_Request = requests.OffsetRequest | requests.StoreOffset
+
+
+def _require_history(partition: Partition, request: _Request) -> None:
+    """`ShardError` 4102 when the offset belongs to another history of the partition."""
+    if not isinstance(request, StorePosition):
+        return
+    if (request.incarnation, request.epoch) != (partition.incarnation, 0):
+        raise ShardError(Status.UNEXPECTED_OFFSET, f"the offset belongs to history {request.incarnation}")
 
 
 _Work = tuple[Session, Membership, ConsumerGroup, Home]
@@ -75,7 +87,7 @@ class OffsetService:
         return ConsumerOffset(partition.id, self._statistics.of(partition).current_offset, stored)
 
     async def store_offset(self, identity: Identity, request: requests.StoreOffset) -> ByEngine | None:
-        """As consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100; here only pending partitions and memberships
+        """As consumer group: 1009, 2010, 41, 5000, 5006, 3022, 4100, 4102; here only pending partitions and memberships
         without room in the engine are left. As plain consumer 1009, 2010, 41, 3007, 4100: for callers without a
         connection, as the engine executes those of connections itself."""
         if request.consumer.kind is not ConsumerKind.GROUP:
@@ -88,7 +100,7 @@ class OffsetService:
                 raise RuntimeError("it was a group before its turn came")
             if self._groups.commits_natively(identity, topic, group, request.partition):
                 return None
-            return self._begin(identity, stream, topic, group, request.partition)
+            return self._begin(identity, stream, topic, group, request)
 
         work = await self._groups.in_turn(begin)
         if work is None:
@@ -109,7 +121,8 @@ class OffsetService:
         require_numbers(limits.U64_MAX, request.offset)
         reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
 
-        async def store(place: Place, _partition: Partition) -> int:
+        async def store(place: Place, partition: Partition) -> int:
+            _require_history(partition, request)
             return await self._requests.calls.store_offset(place, reader, request.offset)
 
         raise_refusal(
@@ -134,7 +147,7 @@ class OffsetService:
             stream, topic, group = self._resolve(identity, request)
             if group is None:
                 raise RuntimeError("it was a group before its turn came")
-            return self._begin(identity, stream, topic, group, request.partition)
+            return self._begin(identity, stream, topic, group, request)
 
         session, membership, known, home = await self._groups.in_turn(begin)
         try:
@@ -142,9 +155,7 @@ class OffsetService:
         finally:
             await self._groups.committed(session, membership, None)
 
-    def _resolve(
-        self, identity: Identity, request: requests.OffsetRequest | requests.StoreOffset
-    ) -> tuple[Stream, Topic, ConsumerGroup | None]:
+    def _resolve(self, identity: Identity, request: _Request) -> tuple[Stream, Topic, ConsumerGroup | None]:
         """1009, 2010, 41, 5000 in this order; the group is None for a plain consumer."""
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.POLL_MESSAGES, stream, topic)
@@ -153,10 +164,13 @@ class OffsetService:
         return stream, topic, None
 
     def _begin(
-        self, identity: Identity, stream: Stream, topic: Topic, group: ConsumerGroup, partition: int | None
+        self, identity: Identity, stream: Stream, topic: Topic, group: ConsumerGroup, request: _Request
     ) -> _Work:
-        """A change of a member's offset that goes to the owner of the partition. `ShardError` 30, 5006, 3022, 3007."""
-        session, membership, chosen = self._groups.working_on(identity, group, partition)
-        home = self._calls.home(stream, topic, base.partition_of(topic, chosen))
+        """A change of a member's offset that goes to the owner of the partition. `ShardError` 30, 5006, 3022, 3007,
+        4102."""
+        session, membership, chosen = self._groups.working_on(identity, group, request.partition)
+        partition = base.partition_of(topic, chosen)
+        _require_history(partition, request)
+        home = self._calls.home(stream, topic, partition)
         membership.begin_commit(chosen)
         return session, membership, group, home

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from shardd.engine import Engine, owner
-from shardd.log.layout import incoming_directory, trash_directory
+from shardd.log.layout import make_incoming, trash_directory
 from shardd.log.spool import incoming_prefix
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Stream, Topic
@@ -25,7 +25,7 @@ from shardd.protocol.namespaces import partition_ids
 from shardd.protocol.topic_setting_table import ARCHIVE
 from shardd.runtime.channel import BusError, Channel, Senders
 from shardd.service.base import partition_at, partition_namespace
-from shardd.service.lease_table import Leases
+from shardd.service.lease_table import Leases, Place
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
@@ -116,16 +116,19 @@ class PartitionCalls:
         return Home(packed, shard, partition.slot, partition.incarnation, index)
 
     async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
-        """The stored offset of a consumer, None when nothing is stored."""
-        return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
+        """The stored offset of a consumer, None when nothing is stored. `ShardError` 10002: that cannot be told now."""
+        answer = await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))
+        if answer.status == Status.CANNOT_READ_FILE:
+            self._raise(answer)
+        return answer.value
 
     async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
-        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
+        """`ShardError` 4100, 3007, 10002, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
         call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
         self._raise(await self._call(call))
 
     async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
-        """`ShardError` 3021, 3007 or 3011; 3022 as `store_offset`."""
+        """`ShardError` 3021, 3007, 10002 or 3011; 3022 as `store_offset`."""
         self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer, assignment=assignment)))
 
     async def flush(self, home: Home, *, fsync: bool) -> None:
@@ -170,25 +173,33 @@ class PartitionCalls:
     async def _execute(self, call: _Call) -> _Answer:
         if not await self._knows(call.home):
             return _Answer(Status.PARTITION_NOT_FOUND)
-        engine, namespace = self._engine, call.home.namespace
+        try:
+            return await self._carry_out(call)
+        except KeyError:  # deleted or purged meanwhile: another incarnation takes nothing of it
+            return _Answer(Status.PARTITION_NOT_FOUND)
+
+    async def _carry_out(self, call: _Call) -> _Answer:
+        """KeyError."""
+        engine, home = self._engine, call.home
+        place = home.namespace, home.incarnation
         if call.operation is Operation.GET_OFFSET:
-            return _Answer(Status.OK, engine.offset_get(namespace, call.kind, call.consumer))
-        if call.operation is Operation.DELETE_OFFSET:
-            status = engine.offset_delete(namespace, call.kind, call.consumer, call.assignment)
-            return _Answer(await self._durably(namespace, status))
-        if call.operation is Operation.DELETE_SEGMENTS:
-            return _Answer(await self._delete_segments(namespace, call.count))
-        if call.operation is Operation.STORE_OFFSET:
-            status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment)
-            return _Answer(await self._durably(namespace, status))
-        if call.operation is Operation.LEASE:
             try:
-                return _Answer(self._leases.take(namespace, call.user, call.offset, call.count))
-            except KeyError:  # deleted meanwhile
-                return _Answer(Status.PARTITION_NOT_FOUND)
-        status = engine.partition_flush(namespace)
+                return _Answer(Status.OK, engine.offset_get(home.namespace, call.kind, call.consumer))
+            except OSError:  # what is stored cannot be read now
+                return _Answer(Status.CANNOT_READ_FILE)
+        if call.operation is Operation.DELETE_OFFSET:
+            status = engine.offset_delete(*place, call.kind, call.consumer, call.assignment)
+            return _Answer(await self._durably(place, status))
+        if call.operation is Operation.DELETE_SEGMENTS:
+            return _Answer(await self._delete_segments(place, call.count))
+        if call.operation is Operation.STORE_OFFSET:
+            status = engine.offset_store(*place, call.kind, call.consumer, call.offset, call.assignment)
+            return _Answer(await self._durably(place, status))
+        if call.operation is Operation.LEASE:
+            return _Answer(self._leases.take(place, call.user, call.offset, call.count))
+        status = engine.partition_flush(*place)
         if status == Status.OK and call.fsync:
-            status = await self._sync(namespace)
+            status = await self._sync(place)
         return _Answer(status)
 
     async def _knows(self, home: Home) -> bool:
@@ -203,21 +214,20 @@ class PartitionCalls:
             return False
         return self._engine.stats(home.slot).incarnation == home.incarnation
 
-    async def _delete_segments(self, namespace: int, count: int) -> int:
-        """Answers that are being sent are let finish, for a while; what they still need stays after that. What is to be
-        archived is on the device before it leaves: else a power loss could give its offsets to other messages."""
-        attempts = 0
-        if count > 0 and self._archives(*partition_ids(namespace)[:2]):
-            status = self._engine.partition_flush(namespace)
-            status = status if status != Status.OK else await self._sync(namespace)
-            if status != Status.OK:
-                return status
+    async def _delete_segments(self, place: Place, count: int) -> int:
+        """Answers that are being sent are let finish, for a while; what they still need stays after that. Each step
+        asks the topic of now: what is to be archived is on the device before it leaves, else a power loss could give
+        its offsets to other messages. KeyError."""
+        attempts, synced = 0, False
         while count > 0 and attempts < DELETE_ATTEMPTS_MAX:
+            if not synced and self._archives(place):
+                status = self._engine.partition_flush(*place)
+                status = status if status != Status.OK else await self._sync(place)
+                if status != Status.OK:
+                    return status
+                synced = True
             step = min(count, DELETE_STEP)
-            try:
-                done = self._engine.partition_delete_segments(namespace, step, self._destination(namespace))
-            except KeyError:  # deleted meanwhile
-                return Status.PARTITION_NOT_FOUND
+            done = self._engine.partition_delete_segments(*place, step, self._destination(place))
             count -= done.deleted
             if done.status != Status.OK or (done.deleted < step and not done.busy):
                 return done.status
@@ -225,32 +235,31 @@ class PartitionCalls:
             await asyncio.sleep(DELETE_RETRY_S if done.busy else 0)
         return Status.OK
 
-    def _archives(self, stream: int, topic: int) -> bool:
-        known = self._metadata.state.streams.get(stream)
-        settings = known.topics[topic].settings if known is not None and topic in known.topics else {}
-        return settings.get(ARCHIVE.key, "none") != "none"
+    def _archives(self, place: Place) -> bool:
+        """KeyError: the metadata have another incarnation there by now."""
+        stream, topic, _ = partition_ids(place[0])
+        partition = partition_at(self._metadata.state, place[0])
+        if partition is None or partition.incarnation != place[1]:
+            raise KeyError(place)
+        return self._metadata.state.streams[stream].topics[topic].settings.get(ARCHIVE.key, "none") != "none"
 
-    def _destination(self, namespace: int) -> str:
+    def _destination(self, place: Place) -> str:
         """Beginning of the names that the files of deleted segments get; shard 0 unlinks them later, once they are
-        archived where the topic asks for that."""
-        stream, topic, _ = ids = partition_ids(namespace)
-        partition = partition_at(self._metadata.state, namespace)
-        if partition is not None and self._archives(stream, topic):
-            incoming_directory(self._data_directory).mkdir(parents=True, exist_ok=True)
-            return incoming_prefix(self._data_directory, ids, partition.incarnation)
+        archived where the topic asks for that. KeyError."""
+        if self._archives(place):
+            make_incoming(self._data_directory)
+            return incoming_prefix(self._data_directory, partition_ids(place[0]), place[1])
         self._trash_directory.mkdir(exist_ok=True)
         return str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
 
-    async def _sync(self, namespace: int) -> int:
-        """Waits until the device has all there is now; 0, 10009 (the partition is poisoned) or 3007."""
+    async def _sync(self, place: Place) -> int:
+        """Waits until the device has all there is now; 0, 10009 (the partition is poisoned) or 3007. KeyError."""
         token = next(self._tokens)
         waiting: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         try:
-            self._engine.partition_sync(namespace, token)
+            self._engine.partition_sync(*place, token)
             return await waiting
-        except KeyError:  # deleted meanwhile
-            return Status.PARTITION_NOT_FOUND
         finally:
             del self._waiting[token]
 
@@ -260,8 +269,8 @@ class PartitionCalls:
         if waiting is not None and not waiting.done():
             waiting.set_result(status)
 
-    async def _durably(self, namespace: int, status: int) -> int:
-        """The status of a change of offsets, at level durable when the device has it."""
-        if status == Status.OK and self._engine.partition_is_durable(namespace):
-            return await self._sync(namespace)
+    async def _durably(self, place: Place, status: int) -> int:
+        """The status of a change of offsets, at level durable when the device has it. KeyError."""
+        if status == Status.OK and self._engine.partition_is_durable(place[0]):
+            return await self._sync(place)
         return status

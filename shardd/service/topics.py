@@ -10,9 +10,16 @@ import msgspec
 from shardd.config import codecs
 from shardd.config.schema import System
 from shardd.metadata import Metadata
-from shardd.metadata.commands import CreateTopic, CreateTopicWithSettings, DeleteTopic, PurgeTopic, UpdateTopic
+from shardd.metadata.commands import (
+    ChangeTopic,
+    CreateTopic,
+    CreateTopicWithSettings,
+    DeleteTopic,
+    PurgeTopic,
+    UpdateTopic,
+)
 from shardd.metadata.state import Stream, Topic
-from shardd.protocol import limits, requests
+from shardd.protocol import limits, requests, topic_change
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicDetails, TopicSummary
@@ -138,6 +145,23 @@ class TopicService:
             max_topic_size_bytes=request.max_topic_size_bytes,
             replication_factor=request.replication_factor or 1,
             retention=True,
+        )
+        await base.submit(self._metadata, identity, command)
+
+    async def change_topic(self, identity: Identity, request: topic_change.ChangeTopic) -> None:
+        """As `update_topic`, of the values that are said: the others keep what they have when the record is applied."""
+        if request.compression is not None:
+            _check_compression(request.compression)
+        stream, topic = self._to_change(identity, request.stream, request.topic)
+        command = ChangeTopic(
+            stream=base.stream_ref(stream),
+            topic=base.topic_ref(topic),
+            name=request.name,
+            compression=request.compression,
+            message_expiry_us=request.message_expiry_us,
+            max_topic_size_bytes=request.max_topic_size_bytes,
+            replication_factor=1 if request.replication_factor == 0 else request.replication_factor,
+            retention=request.message_expiry_us is not None or request.max_topic_size_bytes is not None,
         )
         await base.submit(self._metadata, identity, command)
 

@@ -85,6 +85,11 @@ class ArchiveServer(Server):
         _, history = self._newest(name)[partition]
         return archive_times.offset_at(history.files, timestamp_us)
 
+    def stored_at_us(self, name: TopicName, partition: int, offset: int) -> int | None:
+        """Append time of the first archived message from `offset` on; None when there is none."""
+        _, history = self._newest(name)[partition]
+        return archive_times.time_at(history.files, offset)
+
     def store_progress(self, consumer: str, name: TopicName, partition: int, last_offset: int) -> None:
         """Nobody is there to be told."""
 

@@ -29,6 +29,26 @@ def offset_at(files: Sequence[Piece], timestamp_us: int) -> int | None:
     return _first(forward[low], timestamp_us) if low < len(forward) else None
 
 
+def time_at(files: Sequence[Piece], offset: int) -> int | None:
+    """Append time of the first message from `offset` on, in files of one partition by start offset; None when there is
+    none. `DamagedArchiveError`."""
+    for file in files:
+        if file.end <= offset:
+            continue
+        system, inner = file_system(file.path)
+        with system.open_input_file(inner) as opened:
+            try:
+                source = pq.ParquetFile(opened, page_checksum_verification=True)
+                for group in range(source.num_row_groups):
+                    table = source.read_row_group(group, columns=["offset", "timestamp"])
+                    place = pc.index(pc.greater_equal(table.column("offset"), offset), True).as_py()
+                    if place >= 0:
+                        return int(table.column("timestamp").cast(pa.int64())[place].as_py())
+            except (OSError, pa.ArrowException, KeyError) as error:
+                raise DamagedArchiveError(f"the archive file {file.path} is damaged: {error}") from error
+    return None
+
+
 def _first(file: Piece, timestamp_us: int) -> int | None:
     """The same in one file. `DamagedArchiveError`."""
     system, inner = file_system(file.path)

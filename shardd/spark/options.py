@@ -43,8 +43,8 @@ _UNITS: Final = {
     "gb": 30,
     "gib": 30,
 }
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h)?", re.IGNORECASE)
-_DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.IGNORECASE)
+_DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 POLL_BYTES_MAX: Final = 64 << 20
 GROUP_BYTES: Final = 16 << 20  # pieces up to so much share a task: starting one costs as much as reading this
 
@@ -75,6 +75,7 @@ class SourceOptions:
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    watermark_delay_ms: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
     max_bytes_per_partition: int
@@ -102,11 +103,11 @@ NAMES: Final = (
     "servers", "stream", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger", "maxBytesPerTrigger",
-    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
-    "minBytesPerPartition", "includeHeaders", "keyHeader", "readMode", "path", "archivePath", "verifyChecksums",
-    "isolation", "batchBytes", "poll.maxBytes", "poll.timeoutMs", "poll.pipelining", "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs", "progressConsumer", "lease", "columns", "username", "password", "token",
-    "credentialsFile",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "watermarkDelay", "minPartitions", "maxRecordsPerPartition",
+    "maxBytesPerPartition", "minBytesPerPartition", "includeHeaders", "keyHeader", "readMode", "path", "archivePath",
+    "verifyChecksums", "isolation", "batchBytes", "poll.maxBytes", "poll.timeoutMs", "poll.pipelining",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "progressConsumer", "lease", "columns", "username",
+    "password", "token", "credentialsFile",
 )  # fmt: skip
 _OWNED: Final = {
     "group": "the checkpoint decides the position, so there is no consumer group",
@@ -212,6 +213,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_bytes_per_trigger=raw.size("maxBytesPerTrigger", None),
         min_offsets_per_trigger=raw.number("minOffsetsPerTrigger"),
         max_trigger_delay_ms=raw.duration_ms("maxTriggerDelay", 15 * 60_000),
+        watermark_delay_ms=raw.duration_ms("watermarkDelay", 0) if raw.present("watermarkDelay") else None,
         min_partitions=raw.number("minPartitions", high=100_000),
         max_records_per_partition=raw.number("maxRecordsPerPartition"),
         max_bytes_per_partition=raw.size("maxBytesPerPartition", 256 << 20) or 0,

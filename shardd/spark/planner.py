@@ -178,15 +178,45 @@ def _offset_at(
     server: Server, options: SourceOptions, name: TopicName, partition: PartitionBounds, timestamp_us: int
 ) -> int | None:
     """First offset that can be read and is not older; what the server has deleted is looked up in the archive."""
-    if options.archive_path is not None and options.read_mode is not ReadMode.LIVE:
-        archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
-        deleted = [each for each in archived if each.start < partition.first]
+    deleted = _deleted(options, name, partition)
+    if deleted:
         from shardd.spark import archive_times  # readers of segments do not load Parquet
 
         offset = archive_times.offset_at(deleted, timestamp_us)
         if offset is not None and offset < partition.first:
             return offset
     return server.offset_at(name, partition.id, timestamp_us)
+
+
+class TimesOf:
+    """Append times in what the options select, of the archive where the server has deleted (admission.py)."""
+
+    def __init__(self, server: Server, options: SourceOptions, bounds: Bounds) -> None:
+        self._server = server
+        self._options = options
+        self._there = {(name, each.id): each for name, topic in bounds.items() for each in topic.partitions}
+
+    def at(self, place: tuple[TopicName, int], offset: int) -> int | None:
+        name, n = place
+        deleted = _deleted(self._options, name, self._there[place])
+        if deleted and offset < self._there[place].first:
+            from shardd.spark import archive_times
+
+            time_us = archive_times.time_at(deleted, offset)
+            if time_us is not None:
+                return time_us
+        return self._server.stored_at_us(name, n, offset)
+
+    def offset_at(self, place: tuple[TopicName, int], timestamp_us: int) -> int | None:
+        return _offset_at(self._server, self._options, place[0], self._there[place], timestamp_us)
+
+
+def _deleted(options: SourceOptions, name: TopicName, partition: PartitionBounds) -> list[Piece]:
+    """Archive files with messages that the server has deleted."""
+    if options.archive_path is None or options.read_mode is ReadMode.LIVE:
+        return []
+    archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
+    return [each for each in archived if each.start < partition.first]
 
 
 def check_range(

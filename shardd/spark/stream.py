@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.errors import ShardError
-from shardd.spark import leases, planner, reading
+from shardd.spark import admission, leases, planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
@@ -85,7 +85,9 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlog = self._backlog(bounds, begin, end)
         if self._too_few(sum(backlog.values()), limit):
             return start
-        end = self._admit(bounds, begin, end, backlog, limit)
+        end = self._by_time(bounds, begin, self._admit(bounds, begin, end, backlog, limit), end)
+        if end.places == begin.places and any(backlog.values()):
+            return start
         self._last_batch_s = time.monotonic()
         losses = self._no_losses(quiet=True)  # the progress of the batch is made before its tasks are planned
         planner.check_losses(self._options, bounds, begin, end, losses)
@@ -150,6 +152,25 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if (first < place.offset)
                     else place
                 )
+        return Offsets(places)
+
+    def _by_time(self, bounds: Bounds, begin: Offsets, offered: Offsets, ends: Offsets) -> Offsets:
+        """`offered`, or less of it where the query has a watermark (admission.py)."""
+        delay_ms = self._options.watermark_delay_ms
+        if delay_ms is None:
+            return offered
+        of, last = admission.flat(offered), admission.flat(ends)
+        found = admission.ends_by_time(
+            planner.TimesOf(self._server, self._options, bounds),
+            {place: self._begin_of(begin, bounds, *place, end) for place, end in of.items()},
+            {place: end.offset for place, end in of.items()},
+            {place: end.offset for place, end in last.items()},
+            delay_us=delay_ms * 1000,
+            now_us=time.time_ns() // 1000,
+        )
+        places: dict[TopicName, dict[int, Position]] = {name: {} for name in offered.places}
+        for (name, n), offset in found.items():
+            places[name][n] = Position(of[name, n].incarnation, offset)
         return Offsets(places)
 
     def _begin_of(self, begin: Offsets, bounds: Bounds, name: TopicName, n: int, end: Position) -> int:

@@ -15,6 +15,7 @@ from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.protocol.extensions import command_name
 from shardd.runtime import tracing
+from shardd.runtime.disk_errors import Trouble
 from shardd.runtime.threads import Threads
 from shardd.service.connections import ConnectionService
 from shardd.worker.partitions import OwnedPartitions
@@ -22,6 +23,7 @@ from shardd.worker.refusals import REPORT_INTERVAL_S, RefusalReport
 from shardd.worker.roles import Role
 
 _ROOM_INTERVAL_S: Final = 30.0
+_MOMENT_INTERVAL_S: Final = 2.0  # while descriptors or memory are missing
 _TRACES_INTERVAL_S: Final = 0.25  # the engine has places for 64 requests
 _log = logging.getLogger(__name__)
 
@@ -39,12 +41,16 @@ def add_room_job(
     jobs: JobScheduler, partitions: OwnedPartitions, role: Callable[[], Role], threads: Threads
 ) -> Callable[[], None]:
     """Uses room that has come back: when the engine finds it (what is returned), and now and then (it does not look
-    when the setting is 0)."""
+    when the setting is 0). What descriptors or memory have kept closed is tried again all the time."""
 
     async def use_room(_turn: Turn) -> None:
-        await partitions.room_returned(lambda: role().metadata.state, threads)
+        await partitions.try_again(lambda: role().metadata.state, threads)
         await role().room_returned()
 
+    async def try_again(_turn: Turn) -> None:
+        await partitions.try_again(lambda: role().metadata.state, threads, (Trouble.MOMENTARY,))
+
+    jobs.add(Job("reopening", try_again, _MOMENT_INTERVAL_S, first_s=_MOMENT_INTERVAL_S))
     return jobs.add(Job("room", use_room, _ROOM_INTERVAL_S, first_s=_ROOM_INTERVAL_S))
 
 

@@ -27,4 +27,4 @@ def known_ids(directory: Path, found: Recovered, window: IdWindow) -> bytes:
     if not window.entries_max or not found.segments:
         return b""
     not_before_us = time.time_ns() // 1000 - window.age_us
-    return recent_ids(directory, found.segments, window.entries_max, not_before_us)
+    return recent_ids(directory, found.segments, window.entries_max, not_before_us, found.waiting)

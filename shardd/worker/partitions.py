@@ -10,27 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import Settings
 from shardd.engine import Engine, _native, owner
-from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.recovered import Recovered
-from shardd.log.recovery import open_partition
 from shardd.maintenance.retention_limits import RetentionLimits
-from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State, Stream, Topic
-from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.topic_setting_table import ACK
 from shardd.runtime import tracing
-from shardd.runtime.disk import NO_ROOM
+from shardd.runtime.disk_errors import Trouble
 from shardd.runtime.threads import Threads
-from shardd.worker.id_windows import known_ids, window_of
+from shardd.worker.id_windows import window_of
+from shardd.worker.opening import READ_ONLY, Outcome, recover_all, retried, tell_unread, trouble_in
 from shardd.worker.partition_changes import (
     Change,
     Directories,
@@ -51,12 +49,9 @@ LEVELS: Final = {
     "memory": _native.LEVEL_MEMORY,
     "durable": _native.LEVEL_DURABLE,
 }
-_READ_ONLY: Final = int(Status.CANNOT_WRITE_TO_FILE)  # a partition whose directory cannot be used refuses sends
 SLICE: Final = 256  # partitions between two looks at the rest of the loop, in a recovery
 FOLLOW_SLICE_MS: Final = 1.0  # work of a change between two looks at the rest of the loop
 RECOVERY_LANES: Final = 2  # directories that are scanned at once
-
-Outcome = Recovered | OSError | ValueError
 
 
 class _Slices:
@@ -96,7 +91,7 @@ class OwnedPartitions:
         self._open: dict[PartitionIds, int] = {}  # and their incarnations
         self._damaged: set[PartitionIds] = set()
         self._refused: set[PartitionIds] = set()  # directories that are not ours to move
-        self._no_room: set[PartitionIds] = set()  # read only because the disk was full when they were opened
+        self._waiting: dict[PartitionIds, Trouble] = {}  # what keeps them from being opened, and passes by itself
         self._recovered = {
             "partitions": 0,
             "segments": 0,
@@ -168,18 +163,21 @@ class OwnedPartitions:
         self._recovered["phase_cpu_microseconds"] += (time.process_time_ns() - cpu_began_ns) // 1000
         return state
 
-    async def room_returned(self, current: Callable[[], State], threads: Threads) -> None:
-        """Opens again what a full disk left read only. `current` gives the state of the moment."""
-        for ids in sorted(self._no_room):
+    async def try_again(
+        self, current: Callable[[], State], threads: Threads, kinds: Container[Trouble] = frozenset(Trouble)
+    ) -> None:
+        """Opens again what a full disk, or a lack of descriptors or memory, left read only. `current` gives the state
+        of the moment."""
+        for ids in sorted(ids for ids, trouble in self._waiting.items() if trouble in kinds):
             async with self._changing:
                 identity = identity_in(current(), ids)
-                if identity is None or ids not in self._no_room:
+                if identity is None or ids not in self._waiting:
                     continue
                 [outcome] = await threads.run(self._recover_all, [(ids, identity)], current())
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
-                self._no_room.discard(ids)
-                self._engine.partition_close(namespace(*ids))
+                del self._waiting[ids]
+                self._engine.partition_close(namespace(*ids), self._open.pop(ids, 0))
                 directory = str(layout.partition_directory(self._data, *ids))
                 self._open_as(ids, identity, current(), directory, outcome)
                 await self._limit_sends(State(), current())
@@ -198,19 +196,20 @@ class OwnedPartitions:
                 before, after = old.streams.get(stream_id), new.streams.get(stream_id)
                 for ids, readonly in mark_changes(before, after, readonly_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_readonly(namespace(*ids), readonly)
+                        self._engine.partition_set_readonly(namespace(*ids), self._open[ids], readonly)
                     await slices.next()
                 for ids, paused in mark_changes(before, after, paused_partitions):
                     if ids in self._open:
-                        self._engine.partition_set_paused(namespace(*ids), paused)
+                        self._engine.partition_set_paused(namespace(*ids), self._open[ids], paused)
                     await slices.next()
                 for ids, level, limits, window in self._to_adapt(before, after):
+                    place = namespace(*ids), self._open[ids]
                     if window is not None:
-                        self._engine.partition_set_window(namespace(*ids), window)
+                        self._engine.partition_set_window(*place, window)
                     if level is not None:
-                        self._engine.partition_set_level(namespace(*ids), level)
+                        self._engine.partition_set_level(*place, level)
                     if limits is not None:
-                        self._engine.partition_set_limits(namespace(*ids), limits)
+                        self._engine.partition_set_limits(*place, limits)
                     await slices.next()
             change = await threads.run(plan, self._data, self._shard, self._shards, old, new)
             if not change:
@@ -242,7 +241,12 @@ class OwnedPartitions:
                 if previous is not topic and (limits, had) != (none, none):
                     places = [(each.slot, each.incarnation) for each in topic.partitions]
                     numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
-                    own = [(namespace(*ids), place) for place, ids in enumerate(numbers) if ids in self._open]
+                    open_here = self._open
+                    own = [
+                        SendingPartition(namespace(*ids), open_here[ids], at)
+                        for at, ids in enumerate(numbers)
+                        if ids in open_here
+                    ]
                     self._engine.topic_set_send_limits(own, limits, places)
                 await slices.next()
 
@@ -285,16 +289,8 @@ class OwnedPartitions:
         return owner(namespace(*ids), self._shards) == self._shard
 
     def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State) -> list[Outcome]:
-        """In a helper thread, or on the loop for single ones. A full disk gets the room of the reserve once."""
-        outcomes: list[Outcome] = []
-        for ids, (incarnation, _) in batch:
-            directory = layout.partition_directory(self._data, *ids)
-            window = window_of(state.streams[ids[0]].topics[ids[1]], self._system)
-            outcome = _recover_one(directory, incarnation, window)
-            if _wants_room(outcome) and Reserve(self._data).release():
-                outcome = _recover_one(directory, incarnation, window)
-            outcomes.append(outcome)
-        return outcomes
+        """In a helper thread, or on the loop for single ones."""
+        return recover_all(self._data, [(ids, incarnation) for ids, (incarnation, _) in batch], state, self._system)
 
     def _open_as(self, ids: PartitionIds, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
         """Opens what was recovered, without the offsets of groups that were deleted.
@@ -304,53 +300,54 @@ class OwnedPartitions:
         incarnation, slot = identity
         arguments = (namespace(*ids), incarnation, slot, directory, self._segment_size_bytes)
         topic = state.streams[ids[0]].topics[ids[1]]
-        level, limits = self._level(topic), self._limits.of(topic)
-        if _wants_room(outcome):
-            self._no_room.add(ids)
+        level = self._level(topic)
+        trouble = trouble_in(outcome)
         try:
             if not isinstance(outcome, Recovered):
                 raise outcome
-            self._count(outcome)
-            for note in outcome.notes:
-                _log.warning("%s", note)
-            self._engine.partition_open(
-                *arguments,
-                outcome.state,
-                outcome.segments,
-                level,
-                outcome.damaged,
-                outcome.durable_end,
-                outcome.log_start,
-                limits,
-            )
-            self._compare_ids(ids, window_of(topic, self._system), outcome.known_ids)
-            if outcome.damaged:
-                self._damaged.add(ids)
-            for start in outcome.unsealed:
-                self._seal(ids, incarnation, start)
-            alive = {group.offsets_id for group in topic.groups.values()} if outcome.groups else set()
-            for group in outcome.groups:
-                if group not in alive:
-                    self._engine.offset_delete(namespace(*ids), _native.OFFSET_GROUP, group)
-        except (OSError, ValueError) as error:
-            if ids in self._no_room:
-                _log.error("partition %s is read only and empty until there is room: %s", directory, error)
-            else:
-                _log.error("partition %s is read only and empty until the next start: %s", directory, error)
+            self._open_recovered(ids, arguments, topic, outcome)
+        except (OSError, ValueError, MemoryError) as error:
+            trouble = trouble_in(error) or Trouble.DEVICE
+            _log.error("partition %s is read only and empty %s: %s", directory, trouble.value, error)
+            if trouble is Trouble.FOREIGN:
                 self._refused.add(ids)
             self._recovered["refused"] += 1
-            self._engine.partition_open(*arguments, _READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
+            self._engine.partition_close(namespace(*ids), incarnation)
+            self._engine.partition_open(*arguments, READ_ONLY, [], level, [], 0)  # it holds nothing to be limited
+        if trouble is not None and trouble.heals:
+            self._waiting[ids] = trouble
         if ids[2] in readonly_partitions(topic):
-            self._engine.partition_set_readonly(namespace(*ids), True)
+            self._engine.partition_set_readonly(namespace(*ids), incarnation, True)
         if ids[2] in paused_partitions(topic):
-            self._engine.partition_set_paused(namespace(*ids), True)
+            self._engine.partition_set_paused(namespace(*ids), incarnation, True)
         self._open[ids] = incarnation
 
-    def _compare_ids(self, ids: PartitionIds, window: IdWindow, known: bytes = b"") -> None:
+    def _open_recovered(
+        self, ids: PartitionIds, arguments: tuple[int, int, int, str, int], topic: Topic, found: Recovered
+    ) -> None:
+        """OSError, ValueError, MemoryError."""
+        self._count(found)
+        for note in found.notes:
+            _log.warning("%s", note)
+        files = (found.state, found.segments, self._level(topic), found.damaged, found.durable_end)
+        more = (found.log_start, self._limits.of(topic), found.waiting)
+        unread = retried(self._data, lambda: self._engine.partition_open(*arguments, *files, *more))
+        tell_unread(Path(arguments[3]), *unread)
+        self._compare_ids(ids, arguments[1], window_of(topic, self._system), found.known_ids)
+        if found.damaged:
+            self._damaged.add(ids)
+        for start in found.unsealed:
+            self._seal(ids, arguments[1], start)
+        alive = {group.offsets_id for group in topic.groups.values()} if found.groups else set()
+        for group in found.groups:
+            if group not in alive:
+                self._engine.offset_delete(namespace(*ids), arguments[1], _native.OFFSET_GROUP, group)
+
+    def _compare_ids(self, ids: PartitionIds, incarnation: int, window: IdWindow, known: bytes = b"") -> None:
         """Of topics that compare none there is nothing to say to a partition that was just opened."""
         if window == IdWindow():
             return
-        if not self._engine.partition_set_window(namespace(*ids), window, known):
+        if not self._engine.partition_set_window(namespace(*ids), incarnation, window, known):
             _log.error("partition %s: no memory for the ids of its last messages: they may be stored twice", ids)
 
     def _count(self, recovered: Recovered) -> None:
@@ -360,24 +357,8 @@ class OwnedPartitions:
             self._recovered["scanned_bytes"] += recovered.scanned_bytes
 
     def _close(self, ids: PartitionIds) -> None:
-        self._open.pop(ids, None)
+        incarnation = self._open.pop(ids, 0)
         self._damaged.discard(ids)
-        self._no_room.discard(ids)
+        self._waiting.pop(ids, None)
         self._refused.discard(ids)
-        self._engine.partition_close(namespace(*ids))
-
-
-def _recover_one(directory: Path, incarnation: int, window: IdWindow) -> Outcome:
-    try:
-        found = open_partition(directory, incarnation)
-        found.known_ids = known_ids(directory, found, window)
-        return found
-    except (OSError, ValueError) as error:
-        return error
-
-
-def _wants_room(outcome: Outcome) -> bool:
-    """Whether it could be recovered (further) if the disk had room."""
-    if isinstance(outcome, Recovered):
-        return outcome.state == _READ_ONLY
-    return isinstance(outcome, OSError) and outcome.errno in NO_ROOM
+        self._engine.partition_close(namespace(*ids), incarnation)

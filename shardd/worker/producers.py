@@ -27,6 +27,7 @@ from shardd.metadata import Metadata, commands
 from shardd.metadata.records import Record
 from shardd.metadata.state import State
 from shardd.runtime.boot import boot_id
+from shardd.runtime.regular_files import read_regular
 
 FILE_NAME: Final = "producers.boot"
 _MAGIC: Final = b"SHRDBOOT"
@@ -50,8 +51,8 @@ def begin_boot(data: Path, index: int) -> None:
 def _read(data: Path, boot: bytes) -> int | None:
     """The barrier, when the file is of this boot."""
     try:
-        found = (data / FILE_NAME).read_bytes()
-    except OSError:
+        found = read_regular(data / FILE_NAME)
+    except (OSError, ValueError):
         return None
     body = found[: _FIELDS.size]
     if len(body) < _FIELDS.size or found[_FIELDS.size :] != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)):

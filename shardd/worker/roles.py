@@ -30,6 +30,7 @@ from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.service.producers import expire_producers
 from shardd.service.tokens import clean_expired_tokens
 from shardd.worker.partition_changes import changed_streams
+from shardd.worker.producers import FILE_NAME as BOOT_FILE_NAME
 from shardd.worker.producers import begin_boot
 
 _log = logging.getLogger(__name__)
@@ -93,12 +94,19 @@ def _raise_version(directory: Path) -> None:
         raise LogError(f"the format version of {directory} cannot be raised: {error}") from error
 
 
-def _begin_boot(directory: Path, index: int) -> None:
-    """As `_raise_version`. LogError."""
+def _begin_boot(directory: Path, index: int) -> bool:
+    """Before any shard knows the metadata. False: it could not be written. That stops no start: without it a partition
+    that has no file of producers knows fewer of them."""
     try:
         with_reserve(directory, lambda: begin_boot(directory, index))
     except OSError as error:
-        raise LogError(f"what producers of {directory} may be believed cannot be written: {error}") from error
+        _log.warning(
+            "%s cannot be written (%s), tried again later: producers that have not sent to a partition yet may have to "
+            "begin a new epoch",
+            directory / BOOT_FILE_NAME, error.strerror,
+        )  # fmt: skip
+        return False
+    return True
 
 
 class FollowerRole(Role):
@@ -151,6 +159,7 @@ class ControlRole(Role):
             deletions=self._gate.enter,
         )
         self._hub: GroupHub | None = None
+        self._unsaved_boot: int | None = None  # what `_begin_boot` could not write
         interval_s = settings.consumer_group.rebalancing_check_interval_ms / 1000
         jobs.add(Job("groups", self._check_groups, interval_s, first_s=interval_s))
         tokens = settings.personal_access_token
@@ -166,7 +175,9 @@ class ControlRole(Role):
 
         async def prepare() -> None:
             await self._threads.run(_raise_version, self._data)
-            await self._threads.run(_begin_boot, self._data, self._writer.state.index)
+            index = self._writer.state.index
+            if not await self._threads.run(_begin_boot, self._data, index):
+                self._unsaved_boot = index
             created.append(await ensure_root(self._writer, self._passwords, *self._root))
 
         await self._writer.start(prepare)
@@ -199,6 +210,8 @@ class ControlRole(Role):
 
     async def room_returned(self) -> None:
         await self._writer.room_returned()
+        if self._unsaved_boot is not None and await self._threads.run(_begin_boot, self._data, self._unsaved_boot):
+            self._unsaved_boot = None
 
     def stopping(self) -> None:
         self._gate.close()

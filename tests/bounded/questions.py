@@ -19,6 +19,7 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from shardd.protocol.producers import InitProducer, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
+from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.bounded.world import MANY, NARROW, SECRET, SUBSCRIBED, TOPICS, WIDE, Size
 from tests.doors.door_server import JsonWire
@@ -211,6 +212,7 @@ def _changing(size: Size) -> Iterator[Question]:
     yield _of(Code.CREATE_TOPIC, "1,000 partitions", _at(MANY) + created)
     yield _of(Code.UPDATE_TOPIC, f"{size.wide} partitions", _at(WIDE, 0) + sizes + wire.str8("other"))
     yield _of(ExtensionCode.SET_TOPIC_SETTINGS, f"{size.wide} partitions", _durable(WIDE, 0))
+    yield _of(ExtensionCode.CHANGE_TOPIC, f"{size.wide} partitions", ChangeTopic(WIDE, 0, "another").encode())
     yield _of(ExtensionCode.SET_TOPIC_SETTINGS, f"{size.crowd} at once", act=_all_at_once)
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.wide} partitions", _at(WIDE, 0) + wire.str8("g2"))
     yield _of(Code.CREATE_CONSUMER_GROUP, f"{size.groups} groups", _at(NARROW, 0) + wire.str8("new"))
@@ -222,9 +224,13 @@ def _changing(size: Size) -> Iterator[Question]:
     sent_once = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 2)
     yield _of(ExtensionCode.SEND_ONCE, "2 MB of a stranger", send_once_head(1, 0, 0) + sent_once)
     yield _of(ExtensionCode.POLL_AND_WAIT, f"{size.large} MB", _poll(100) + struct.pack("<I", 1))
+    yield _of(ExtensionCode.POLL_POSITION, f"{size.large} MB", _poll(100) + struct.pack("<II", 1, 0))
     small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
     yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)
     yield _of(Code.STORE_CONSUMER_OFFSET, f"{size.offsets} offsets", _reader() + struct.pack("<Q", 0))
+    yield _of(
+        ExtensionCode.STORE_POSITION, "another history", struct.pack("<QI", 1, 0) + _reader() + struct.pack("<Q", 0)
+    )
 
 
 def _members(size: Size) -> Iterator[Question]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shardd.client import codec, commands, messages, statuses, values, wire
 from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsError, UnavailableError, of_status
+from shardd.client.messages import History
 from shardd.protocol import account_replies, permissions, replies, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
@@ -48,6 +49,8 @@ ALL: list[commands.Command[Any]] = [
     commands.poll("c", "s", 1, 2, strategy=commands.TIMESTAMP, value=9, count=3),
     commands.poll("g", "s", 1, None, group=True),
     commands.poll("g", "s", 1, None, group=True, wait_ms=1000),
+    commands.poll("g", "s", 1, None, group=True, wait_ms=1000, bytes_max=1 << 20),
+    commands.store_offset("c", "s", 1, 2, 1 << 40, history=History(1 << 50, 7)),
     commands.flush("s", "t", 1),
     commands.stored_offset("g", "s", "t", group=True),
     commands.store_offset(4, "s", "t", 1, 99),
@@ -77,6 +80,8 @@ ALL: list[commands.Command[Any]] = [
     commands.metrics(),
     commands.bounds("s", "t", (1, 2), segments=True),
     commands.set_topic_settings("s", "t", {"ack": "durable"}),
+    commands.change_topic("s", "t", name="u", compression=2, expiry_us=0, max_bytes=1 << 40, replication=1),
+    commands.change_topic("s", 7, max_bytes=0),
     commands.topic_settings("s", "t"),
     commands.lease_files("s", "t", 3, 1 << 40, 600),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield made
 
 
+def kind_of(command: commands.Command[Any]) -> int:
+    """A poll that asks for positions counts as what it is without them."""
+    if command.code != commands.POLL_POSITION:
+        return command.code
+    wait_ms, _bytes_max = struct.unpack("<II", command.payload[-8:])
+    return commands.POLL_AND_WAIT if wait_ms else commands.POLL
+
+
 class Observed:
     """What a consumer asks: how often each code, and by which one its messages came."""
 
@@ -35,14 +44,15 @@ class Observed:
         consumer._session.call = self.call  # type: ignore[method-assign]
 
     async def call(self, command: commands.Command[Any], deadline_s: float | None = None) -> Any:
-        self.asked[command.code] += 1
-        if command.code == commands.POLL_AND_WAIT:
+        code = kind_of(command)
+        self.asked[code] += 1
+        if code == commands.POLL_AND_WAIT:
             self.waiting.set()
             if self._refuse:
                 raise of_status(self._refuse)
         found = await self._call(command, deadline_s)
         if isinstance(found, Polled):
-            self.brought[command.code] += len(found.messages)
+            self.brought[code] += len(found.messages)
         return found
 
 

@@ -141,7 +141,7 @@ def test_a_wrong_password_ends_what_waits(server: Server) -> None:
         async with Client(url(server)) as good, Client(f"shardd://iggy:wrong@{server.address}") as bad:
             await made_topic(good, "d", 1)
             producer = Producer(bad, "d", "t")
-            producer._partitions = 1  # as if it had worked before
+            producer._topic_size.count = 1  # as if it had worked before
             future = await producer.send(b"x")
             await producer.close()
             with pytest.raises(DeliveryError) as raised:

@@ -118,9 +118,9 @@ class Stage:
             time.sleep(0.02)
 
     async def _close(self) -> None:
-        self._worker._partitions._open.pop(PLACE)
+        incarnation = self._worker._partitions._open.pop(PLACE)
         self._worker._partitions._damaged.discard(PLACE)
-        self._worker.engine.partition_close(namespace(*PLACE))
+        self._worker.engine.partition_close(namespace(*PLACE), incarnation)
         self._worker._surveys._surveyed_s.clear()
 
     async def _open(self) -> None:

@@ -29,13 +29,33 @@ class FaultControl:
         self.environment = {"LD_PRELOAD": str(library), "FAULT_CONTROL": str(shared)}
 
     def arm(
-        self, operation: str, path_part: str, at: int, error: int, *, for_ever: bool = False, how: int = FAIL
+        self,
+        operation: str,
+        path_part: str,
+        at: int,
+        error: int,
+        *,
+        for_ever: bool = False,
+        how: int = FAIL,
+        sector: int | None = None,
     ) -> None:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
         and writes) does half, or (writes) nothing while it claims to have done all, or its process is killed before it
-        or (writes) in the middle of it. A path_part with a $ at its end is the end of the path."""
+        or (writes) in the middle of it. A path_part with a $ at its end is the end of the path.
+        `sector`: only reads of that byte of a file."""
         times = _FOR_EVER if for_ever else 1
-        fields = (OPERATIONS.index(operation) + 1, at, times, error, how, 0, 0, 0, path_part.encode(), b"")
+        fields = (
+            OPERATIONS.index(operation) + 1,
+            at,
+            times,
+            error,
+            how,
+            0,
+            0,
+            0 if sector is None else sector + 1,
+            path_part.encode(),
+            b"",
+        )
         self._map[4:] = _FIELDS.pack(*fields)[4:]
         self._map[:4] = _FIELDS.pack(*fields)[:4]  # last: the rest must be there when it counts
 

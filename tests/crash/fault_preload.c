@@ -26,7 +26,7 @@ enum { SHORT = 1, LIE, DIE, TORN };
 enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_RENAME, OP_UNLINK, OP_MKDIR };
 
 typedef struct control {
-    _Atomic uint32_t op, at, times, error, shorten, calls, injected, unused;
+    _Atomic uint32_t op, at, times, error, shorten, calls, injected, sector;
     char match[224];
     char failed[256]; /* out: the path of the last call that failed */
 } control;
@@ -75,6 +75,14 @@ static int file_fails(uint32_t op, int fd) {
     return fails(path);
 }
 
+/* A read, only of the bytes around `sector` - 1 where that is not 0. */
+static int read_fails(int fd, size_t length, off_t position) {
+    if (c == NULL || c->op != OP_READ) return 0;
+    uint32_t sector = c->sector;
+    if (sector != 0 && ((off_t)sector - 1 < position || (off_t)sector - 1 >= position + (off_t)length)) return 0;
+    return file_fails(OP_READ, fd);
+}
+
 #define REAL(name) ((__typeof__(name) *)dlsym(RTLD_NEXT, #name))
 
 static mode_t mode_of(int flags, va_list rest) {
@@ -90,6 +98,27 @@ int open(const char *path, int flags, ...) {
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_LARGEFILE, mode);
 }
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
+
+/* A name in a directory that is open (a recovery's): the whole path tells which partition it is of. */
+int openat(int directory, const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = mode_of(flags, rest);
+    va_end(rest);
+    if (c != NULL && c->op == OP_OPEN && directory != AT_FDCWD && path[0] != '/') {
+        char link[32], whole[4096 + 256];
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", directory);
+        ssize_t length = readlink(link, whole, 4095);
+        if (length > 0) {
+            snprintf(whole + length, sizeof(whole) - (size_t)length, "/%.200s", path);
+            if (fails(whole)) return -1;
+        }
+    } else if (path_fails(OP_OPEN, path)) {
+        return -1;
+    }
+    return (int)syscall(SYS_openat, directory, path, flags | O_LARGEFILE, mode);
+}
+int openat64(int directory, const char *path, int flags, ...) __attribute__((alias("openat")));
 
 static ssize_t shortened(int fd, const void *data, size_t length, off_t position, size_t all) {
     if (c->shorten == LIE) return (ssize_t)all;
@@ -123,7 +152,7 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t position) {
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t position) __attribute__((alias("pwrite")));
 
 ssize_t pread(int fd, void *data, size_t length, off_t position) {
-    if (file_fails(OP_READ, fd)) {
+    if (read_fails(fd, length, position)) {
         if (!c->shorten) return -1;
         length = length > 1 ? length / 2 : length;
     }
@@ -131,11 +160,30 @@ ssize_t pread(int fd, void *data, size_t length, off_t position) {
 }
 ssize_t pread64(int fd, void *data, size_t length, off_t position) __attribute__((alias("pread")));
 
+ssize_t preadv(int fd, const struct iovec *parts, int count, off_t position) {
+    size_t all = 0;
+    for (int i = 0; i < count; i++) all += parts[i].iov_len;
+    if (read_fails(fd, all, position) && !c->shorten) return -1;
+    return REAL(preadv)(fd, parts, count, position);
+}
+ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t position) __attribute__((alias("preadv")));
+
+ssize_t read(int fd, void *data, size_t length) {
+    if (read_fails(fd, length, (off_t)syscall(SYS_lseek, fd, 0, SEEK_CUR))) {
+        if (!c->shorten) return -1;
+        length = length > 1 ? length / 2 : length;
+    }
+    return (ssize_t)syscall(SYS_read, fd, data, length);
+}
+
 ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
     if (c != NULL && c->op == OP_READ && (flags & RWF_NOWAIT) != 0) {
         errno = EAGAIN;
         return -1;
     }
+    size_t all = 0;
+    for (int i = 0; i < count; i++) all += parts[i].iov_len;
+    if (read_fails(fd, all, position) && !c->shorten) return -1;
     return REAL(preadv2)(fd, parts, count, position, flags);
 }
 ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position, int flags)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -39,6 +41,18 @@ def test_a_body_without_a_length_has_the_same_bounds(server: HttpServer) -> None
         except ConnectionError:
             return
         assert stream.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_client_that_writes_all_of_a_large_body_reads_413(server: HttpServer) -> None:
+    """As urllib does: the answer of a connection that is closed on what it writes is lost in a reset."""
+    with server.connect() as stream:
+        host, port = stream.getpeername()[:2]
+    headers = {"Authorization": f"Bearer {server.root().token}", "Content-Type": "application/json"}
+    for size in (3 << 20, 8 << 20, 15 << 20):
+        request = urllib.request.Request(f"http://{host}:{port}/streams", bytes(size), headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        assert refused.value.code == 413
 
 
 def test_strangers_send_no_body_anywhere_but_to_logins(server: HttpServer) -> None:

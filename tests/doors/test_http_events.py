@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from shardd.doors.http.polls import STREAMS_OF_ADDRESS_MAX
+from shardd.protocol.extensions import ExtensionCode
 from tests.doors.http_server import HOST, WAIT_S, HttpServer
 from tests.support import wire
 
@@ -48,12 +50,94 @@ class Events:
         while line := self.answer.readline():
             name, _, value = line.decode().strip().partition(": ")
             if name == "id":
-                offset = int(value)
+                offset = int(value.rpartition("-")[2])
             elif name == "data":
                 message: dict[str, Any] = msgspec.json.decode(value)
                 assert message["header"]["offset"] == offset
                 return offset, base64.b64decode(message["payload"])
         raise EOFError
+
+    def take_reset(self) -> dict[str, int]:
+        """The data of the event `reset` that comes next."""
+        kind = ""
+        while line := self.answer.readline():
+            name, _, value = line.decode().strip().partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data":
+                assert kind == "reset"
+                return dict(msgspec.json.decode(value))
+        raise EOFError
+
+
+def ids(server: HttpServer, token: str, count: int) -> list[str]:
+    """Of the first events of partition 0."""
+    found: list[str] = []
+    with Events(server, token, "kind=first") as events:
+        while len(found) < count:
+            name, _, value = events.answer.readline().decode().strip().partition(": ")
+            if name == "id":
+                found.append(value)
+    return found
+
+
+def fill(tcp: wire.Wire, first: int, count: int) -> None:
+    tcp.send("s", "t", wire.to_partition(0), [wire.message(b"%d" % (first + number)) for number in range(count)])
+
+
+def test_a_purge_is_told_to_who_follows_and_nothing_of_the_new_history_is_left_out(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp:
+        fill(tcp, 0, 50)
+        with Events(server, token, "kind=first") as events:
+            assert [events.take()[0] for _ in range(50)] == list(range(50))
+            tcp.purge_topic("s", "t")
+            fill(tcp, 1000, 80)
+            reset = events.take_reset()
+            assert (reset["expected"], reset["offset"]) == (50, 0) and reset["before"] != reset["incarnation"]
+            assert [events.take() for _ in range(80)] == [(number, b"%d" % (1000 + number)) for number in range(80)]
+
+
+def test_an_id_of_an_earlier_history_begins_the_new_one(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp:
+        fill(tcp, 0, 50)
+        last = ids(server, token, 50)[-1]
+        tcp.purge_topic("s", "t")
+        fill(tcp, 1000, 80)
+        with Events(server, token, last=last) as events:
+            assert events.take_reset()["expected"] == 50
+            assert [events.take()[0] for _ in range(80)] == list(range(80))
+        with Events(server, token, last=ids(server, token, 50)[-1]) as events:
+            assert [events.take()[0] for _ in range(30)] == list(range(50, 80))
+
+
+def test_a_bare_offset_behind_the_end_is_reset(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp:
+        fill(tcp, 0, 10)
+        with Events(server, token, last="99") as events:
+            reset = events.take_reset()
+            assert (reset["expected"], reset["offset"]) == (100, 0)
+            assert [events.take()[0] for _ in range(10)] == list(range(10))
+        with Events(server, token, last="18446744073709551615") as events:
+            assert events.take_reset()["offset"] == 0
+
+
+def test_messages_that_retention_took_first_are_told(server: HttpServer) -> None:
+    token = server.root().token
+    with wire.connect(server.address) as tcp:
+        setting = wire.identifier("s") + wire.identifier("t") + b"\1" + wire.str8("segment_size") + wire.str8("1 MiB")
+        tcp.request(ExtensionCode.SET_TOPIC_SETTINGS, setting)
+        for _ in range(6):
+            tcp.send("s", "t", wire.to_partition(0), [wire.message(bytes(600_000))])
+        tcp.request(503, wire.identifier("s") + wire.identifier("t") + struct.pack("<II", 0, 1))
+        first = tcp.poll("s", "t", 0).messages[0].offset
+        assert first > 0
+        with Events(server, token, last="0") as events:
+            reset = events.take_reset()
+            assert (reset["expected"], reset["offset"], reset["incarnation"]) == (1, first, reset["before"])
+            assert events.take()[0] == first
 
 
 def test_messages_come_as_they_are_sent(server: HttpServer) -> None:

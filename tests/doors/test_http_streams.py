@@ -42,6 +42,20 @@ def test_the_life_of_a_stream(root: HttpClient) -> None:
     assert root.delete("/streams/sales").error == (404, 1009)
 
 
+def test_topic_put_with_only_a_name_keeps_all_other_values(root: HttpClient) -> None:
+    root.done("POST", "/streams", {"name": "s"})
+    asked = {
+        "name": "t", "partitions_count": 1, "compression_algorithm": "gzip", "message_expiry": NEVER,
+        "max_topic_size": 1 << 40, "replication_factor": 3,
+    }  # fmt: skip
+    root.done("POST", "/streams/s/topics", asked)
+    root.done("PUT", "/streams/s/topics/t", {"name": "renamed"})
+    kept = {**asked, "name": "renamed"}
+    assert kept.items() <= root.done("GET", "/streams/s/topics/renamed").items()
+    root.done("PUT", "/streams/s/topics/renamed", {"name": "renamed", "message_expiry": 7_000_000})
+    assert {**kept, "message_expiry": 7_000_000}.items() <= root.done("GET", "/streams/s/topics/renamed").items()
+
+
 def test_the_life_of_a_topic(root: HttpClient) -> None:
     root.done("POST", "/streams", {"name": "s"})
     asked = {

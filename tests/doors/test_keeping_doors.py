@@ -95,3 +95,27 @@ def test_the_bus_and_the_doors_do_not_know_each_other(tmp_path: Path) -> None:
         next_one = introductions.inheritance_for_doors(0)
         assert next_one is not None
         assert Trust(next_one).refusal(uid, *key) == "the key is wrong"
+
+
+@pytest.mark.parametrize("what", ["loops", "blocks", "stops"])
+def test_a_door_whose_loop_stands_still_is_replaced(tmp_path: Path, what: str) -> None:
+    with keeping(tmp_path, str(HERE / "stuck_door.py"), what) as (keeper, _, selector):
+        (door,) = keeper._doors
+        keeper.start()
+        until(keeper, selector, lambda: door.respawns >= 2)
+
+
+def test_a_door_that_is_busy_for_longer_than_one_may_stand_still_is_left_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def was_busy() -> bool:
+        said.append(capfd.readouterr().err)
+        return "was busy" in "".join(said)
+
+    with keeping(tmp_path, str(HERE / "stuck_door.py"), "busy") as (keeper, _, selector):
+        (door,) = keeper._doors
+        keeper.start()
+        until(keeper, selector, was_busy)
+        assert door.respawns == 1

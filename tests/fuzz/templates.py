@@ -237,12 +237,15 @@ TEMPLATES: tuple[Template, ...] = (
         Template(ExtensionCode.POLL_AND_WAIT, 0.2, (*_OFFSET, u8(5), u64(0), u32(10), u8(1), u32(wait_ms)))
         for wait_ms in (0, 1, 20)
     ),
-    Template(ExtensionCode.GET_PARTITION_BOUNDS, 0.2, (u8(1, 0), u32(1), *_ADDRESS, u32(0), u32(0))),
+    Template(ExtensionCode.POLL_POSITION, 0.2, (*_OFFSET, u8(5), u64(0), u32(10), u8(1), u32(1), u32(1 << 20, 0, 1))),
+    Template(ExtensionCode.STORE_POSITION, 0.1, (u64(1), u32(0), *_OFFSET, u64(0))),
+    Template(ExtensionCode.GET_PARTITION_BOUNDS, 0.2, (u8(1, 0, 2), u32(1), *_ADDRESS, u32(0), u32(0))),
     *(
         Template(ExtensionCode.SET_TOPIC_SETTINGS, 0.05, (*_ADDRESS, u8(1), name("ack"), name(level)))
         for level in ("memory", "written", "durable")
     ),
     Template(ExtensionCode.GET_TOPIC_SETTINGS, 0.3, _ADDRESS),
+    Template(ExtensionCode.CHANGE_TOPIC, 0.05, (*_ADDRESS, u8(1, 0, 31, 255), name(TOPIC))),
     Template(ExtensionCode.LEASE_FILES, 0.2, (*_ADDRESS, u32(0), u64(0), u32(1, 0, 601))),
     Template(ExtensionCode.INIT_PRODUCER, 0.05, (u64(0), u32(0), u8(0, 1))),
     Template(ExtensionCode.SEND_ONCE, 0.2, (u64(100), u64(0), u32(0), _SENT_ONCE)),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardd.metadata import FILE_NAME
+from shardd.metadata.births import born
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_directory import ImportDisk, import_directory
 from tests.migration import iggy_state as iggy
@@ -19,16 +20,20 @@ from tests.support.data_fixture import FixtureCheck
 from tests.support.server import Server
 from tests.unit.log_files import tree
 
-OURS = ("incarnation", "imported", "incarnation.tmp", "imported.tmp", "groups.import", "state.messages.tmp")
+FIRST = born(7 << 32)  # the number that the imports here begin behind; it is drawn otherwise
+OURS = (
+    "incarnation", "imported", "incarnation.tmp", "imported.tmp", "groups.import", "state.messages.tmp",
+    "state.snapshot", "state.snapshot.tmp",
+)  # fmt: skip
 CHANGES = ("pwrite", "fdatasync", "rename", "sync_directory", "make_directory", "remove_tree", "open")
 KILL_IN_PROCESS = """
 import os, signal, sys
 from pathlib import Path
-from tests.migration.test_interrupted_import import StoppingDisk
+from tests.migration.test_interrupted_import import FIRST, StoppingDisk
 from shardd.migration.iggy_directory import import_directory
 def end():
     os.kill(os.getpid(), signal.SIGKILL)
-import_directory(Path(sys.argv[1]), StoppingDisk(int(sys.argv[2]), end))
+import_directory(Path(sys.argv[1]), StoppingDisk(int(sys.argv[2]), end), FIRST)
 """
 
 
@@ -78,7 +83,7 @@ def small(parent: Path) -> Path:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files after an import that nothing disturbed."""
     data = small(tmp_path_factory.mktemp("whole"))
-    import_directory(data)
+    import_directory(data, first=FIRST)
     return tree(data)
 
 
@@ -89,7 +94,7 @@ def changes(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 def changes_of(data: Path) -> int:
     disk = StoppingDisk(-1)
-    import_directory(data, disk)
+    import_directory(data, disk, FIRST)
     return disk.count
 
 
@@ -101,14 +106,14 @@ def test_a_stop_at_every_change_leaves_iggys_directory_or_is_finished(
     for at in range(1, changes + 1):
         data = small(tmp_path / str(at))
         with pytest.raises(Stopped):
-            import_directory(data, StoppingDisk(at))
+            import_directory(data, StoppingDisk(at), FIRST)
         if (data / FILE_NAME).exists():
             seen_behind += 1
         else:
             seen_before += 1
             assert iggys_own(data) == original, f"change {at}"
         if (data / "state" / "log").exists():
-            import_directory(data)
+            import_directory(data, first=FIRST)
         assert tree(data) == whole, f"change {at}"
     assert seen_before > 20
     assert seen_behind > 3
@@ -120,9 +125,9 @@ def test_stops_one_after_the_other(tmp_path: Path, whole: dict[str, bytes], chan
         for at in (first, 4, first, changes // 2):
             if (data / "state" / "log").exists():
                 with contextlib.suppress(Stopped):
-                    import_directory(data, StoppingDisk(at))
+                    import_directory(data, StoppingDisk(at), FIRST)
         if (data / "state" / "log").exists():
-            import_directory(data)
+            import_directory(data, first=FIRST)
         assert tree(data) == whole, f"change {first}"
 
 
@@ -133,9 +138,9 @@ def test_a_failing_disk_is_told_and_leaves_the_same(tmp_path: Path, whole: dict[
     for at in range(1, changes + 1):
         data = small(tmp_path / str(at))
         with pytest.raises(OSError, match="No space left"):
-            import_directory(data, StoppingDisk(at, fail))
+            import_directory(data, StoppingDisk(at, fail), FIRST)
         if (data / "state" / "log").exists():
-            import_directory(data)
+            import_directory(data, first=FIRST)
         assert tree(data) == whole, f"change {at}"
 
 
@@ -149,7 +154,7 @@ def test_a_killed_process_before_the_rename(tmp_path: Path, whole: dict[str, byt
     data = small(tmp_path)
     kill_at(data, changes // 2)
     assert not (data / FILE_NAME).exists()
-    import_directory(data)
+    import_directory(data, first=FIRST)
     assert tree(data) == whole
 
 
@@ -166,11 +171,11 @@ def test_a_killed_process_behind_the_rename_and_a_server_that_finishes(tmp_path:
 def test_a_log_that_went_on_behind_an_interrupted_import_is_not_lost(tmp_path: Path, changes: int) -> None:
     data = small(tmp_path)
     with pytest.raises(Stopped):
-        import_directory(data, StoppingDisk(changes - 1))
+        import_directory(data, StoppingDisk(changes - 1), FIRST)
     assert (data / FILE_NAME).exists()
     with (data / "state" / "log").open("ab") as log:
         log.write(iggy.entry(11, iggy.stream(1, "later")))
     before = tree(data)
     with pytest.raises(MigrationError, match="was not made from it"):
-        import_directory(data)
+        import_directory(data, first=FIRST)
     assert tree(data) == before

@@ -28,13 +28,13 @@ FIRST = iggy.log([
 
 
 def state_of(changes: list[iggy.Change]) -> State:
-    return make_records(build_model(parse_log(iggy.log(changes), "log"), "log"), "log").state
+    return make_records(build_model(parse_log(iggy.log(changes), "log"), "log"), "log", State()).state
 
 
 def whole_import(data: bytes) -> None:
     """All that may come out is the one error."""
     try:
-        make_records(build_model(parse_log(data, "log"), "log"), "log")
+        make_records(build_model(parse_log(data, "log"), "log"), "log", State())
     except MigrationError as error:
         assert str(error).startswith("log")
 
@@ -101,7 +101,7 @@ def test_rights_for_a_deleted_stream_do_not_pass_to_the_next_one() -> None:
 def test_a_deleted_user_takes_the_tokens_along() -> None:
     made = iggy.entry(2, iggy.token("his"), user=1)
     data = iggy.log([iggy.ROOT, iggy.user(1, "someone")]) + made + iggy.entry(3, (34, identifier("someone")))
-    state = make_records(build_model(parse_log(data, "log"), "log"), "log").state
+    state = make_records(build_model(parse_log(data, "log"), "log"), "log", State()).state
     assert sorted(state.users) == [0]
     assert not state.token_owners
 
@@ -130,7 +130,7 @@ def test_group_offsets_follow_ids_that_cross(tmp_path: Path) -> None:
 
 def test_an_empty_log_is_an_empty_server(tmp_path: Path) -> None:
     data = iggy.directory(tmp_path / "data", [])
-    assert import_directory(data) == State()
+    assert import_directory(data, first=State()) == State()
     assert not (data / "state.messages").exists()
     assert (data / "state" / "log.imported").read_bytes() == b""
 

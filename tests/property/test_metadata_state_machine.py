@@ -52,6 +52,8 @@ def random_command(rng: random.Random, state: State) -> Command:
         lambda: commands.PurgeStream(stream_ref),
         lambda: commands.CreateTopic(stream_ref, name, rng.randint(0, 4), 1, 2**64 - 1, 2**64 - 1, 1),
         lambda: commands.UpdateTopic(stream_ref, topic_ref, name, 2, 5, 6, 7),
+        lambda: commands.ChangeTopic(stream_ref, topic_ref, name),
+        lambda: commands.ChangeTopic(stream_ref, topic_ref, None, 1, None, 8),
         lambda: commands.DeleteTopic(stream_ref, topic_ref),
         lambda: commands.PurgeTopic(stream_ref, topic_ref),
         lambda: commands.CreatePartitions(stream_ref, topic_ref, rng.randint(0, 3)),
@@ -63,7 +65,7 @@ def random_command(rng: random.Random, state: State) -> Command:
     ack = rng.choice(["", "memory", "written", "durable"])
     makers.append(lambda: commands.SetTopicSettings(stream_ref, topic_ref, (("ack", ack),)))
     makers += liftbridge_commands(rng, state, (stream_ref, topic_ref), name)
-    weights = [4, 1, 1, 1, 8, 1, 2, 2, 4, 3, 1, 6, 3, 2, 1, 4, 3, 3, 3, 5, 3]
+    weights = [4, 1, 1, 1, 8, 1, 1, 1, 2, 2, 4, 3, 1, 6, 3, 2, 1, 4, 3, 3, 3, 5, 3]
     return rng.choices(makers, weights)[0]()
 
 

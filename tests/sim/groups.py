@@ -108,7 +108,7 @@ class SimEngine:
     def partition_is_durable(self, packed: int) -> bool:
         return False
 
-    def fence_drop(self, packed: int, group: int) -> None:
+    def fence_drop(self, packed: int, incarnation: int, group: int) -> None:
         place = self._place(packed, group)
         if place[:2] in self._fences:
             self._fences[place[:2]].drop(group)
@@ -117,11 +117,13 @@ class SimEngine:
     def offset_get(self, packed: int, kind: int, group: int) -> int | None:
         return self._store.offsets.get(self._place(packed, group))
 
-    def offset_delete(self, packed: int, kind: int, group: int, assignment: int = 0) -> int:
+    def offset_delete(self, packed: int, incarnation: int, kind: int, group: int, assignment: int = 0) -> int:
         known = self._store.offsets.pop(self._place(packed, group), None) is not None
         return Status.OK if known else Status.CONSUMER_OFFSET_NOT_FOUND
 
-    def offset_store(self, packed: int, kind: int, group: int, offset: int, assignment: int = 0) -> int:
+    def offset_store(
+        self, packed: int, incarnation: int, kind: int, group: int, offset: int, assignment: int = 0
+    ) -> int:
         place = self._place(packed, group)
         known = self._store.has_heard(place) and self._store.has_polled(place, assignment)
         if not self._passes(place, assignment):

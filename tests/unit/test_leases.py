@@ -12,6 +12,8 @@ from shardd.service.lease_table import (
     Leases,
 )
 
+INCARNATION = 5
+
 
 class Engine:
     """What the table tells the engine of each partition."""
@@ -20,7 +22,8 @@ class Engine:
         self.leased: dict[int, int] = {}
         self.gone: set[int] = set()
 
-    def partition_lease(self, namespace: int, offset: int) -> None:
+    def partition_lease(self, namespace: int, incarnation: int, offset: int) -> None:
+        assert incarnation == INCARNATION
         if namespace in self.gone:
             raise KeyError(namespace)
         self.leased[namespace] = offset
@@ -33,7 +36,7 @@ class World:
         self.leases = Leases(self.engine, lambda: self.now_s)  # type: ignore[arg-type]
 
     def take(self, namespace: int = 1, user: int = 7, offset: int = 50, seconds: int = 10) -> Status:
-        return self.leases.take(namespace, user, offset, seconds)
+        return self.leases.take((namespace, INCARNATION), user, offset, seconds)
 
 
 def test_the_lowest_offset_counts_until_its_time() -> None:
@@ -90,11 +93,11 @@ def test_what_they_keep_is_bounded() -> None:
     w = World()
     for namespace in (1, 2, 3):
         w.take(namespace)
-    w.leases.cleaned(1, LEASED_BYTES_MAX // 4)
-    w.leases.cleaned(2, LEASED_BYTES_MAX // 2)
-    w.leases.cleaned(4, LEASED_BYTES_MAX)  # has none
+    w.leases.cleaned((1, INCARNATION), LEASED_BYTES_MAX // 4)
+    w.leases.cleaned((2, INCARNATION), LEASED_BYTES_MAX // 2)
+    w.leases.cleaned((4, INCARNATION), LEASED_BYTES_MAX)  # has none
     assert w.leases.gauges() == {"leases": 3, "leased_bytes": LEASED_BYTES_MAX // 4 * 3}
-    w.leases.cleaned(3, LEASED_BYTES_MAX // 4 + 1)
+    w.leases.cleaned((3, INCARNATION), LEASED_BYTES_MAX // 4 + 1)
     assert w.engine.leased == {1: 50, 2: NOTHING, 3: 50}
     assert w.leases.gauges() == {"leases": 2, "leased_bytes": LEASED_BYTES_MAX // 4 * 2 + 1}
 

@@ -10,7 +10,7 @@ from shardd.log import layout
 from shardd.log.imported import OPEN_END, read_imported, write_imported
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
-from tests.unit.log_files import INCARNATION, Stored, batch, segment, write
+from tests.unit.log_files import INCARNATION, Stored, batch, write
 
 
 def falling(start: int, timestamps: list[int]) -> Stored:
@@ -94,8 +94,13 @@ def test_a_partition_without_the_marker_keeps_the_rule(directory: Path) -> None:
     assert counts(open_partition(directory, INCARNATION)) == [1]
 
 
-def test_a_damaged_marker_refuses_the_partition(directory: Path) -> None:
-    write(directory, segment(0, [2]))
-    (directory / layout.IMPORTED).write_bytes(b"SHRDIMP1")
-    with pytest.raises(ValueError, match="imported is damaged"):
-        open_partition(directory, INCARNATION)
+@pytest.mark.parametrize("content", [b"SHRDIMP1", b"", bytes(16), bytes((16 << 20) + 1)])
+def test_a_damaged_marker_leaves_the_log_readable(directory: Path, content: bytes) -> None:
+    """Without it whole messages would look damaged: so timestamps may fall, and nothing is cut."""
+    write(directory, falling(0, [50, 40, 60, 30]))
+    (directory / layout.IMPORTED).write_bytes(content)
+    for _ in range(2):
+        recovered = open_partition(directory, INCARNATION)
+        assert counts(recovered) == [4]
+        assert any("timestamps may fall everywhere" in note for note in recovered.notes)
+        assert (directory / layout.IMPORTED).read_bytes() == content

@@ -181,6 +181,11 @@ def refusals() -> list[tuple[Command, Status]]:
         (commands.UpdateTopic(stream, topic, "t", 1, NEVER + 1, 0, 1), Status.INVALID_COMMAND),
         (commands.DeleteTopic(none, topic), Status.STREAM_ID_NOT_FOUND),
         (commands.PurgeTopic(stream, none), Status.TOPIC_ID_NOT_FOUND),
+        (commands.ChangeTopic(stream, none, "x"), Status.TOPIC_ID_NOT_FOUND),
+        (commands.ChangeTopic(stream, topic, "t1"), Status.TOPIC_NAME_ALREADY_EXISTS),
+        (commands.ChangeTopic(stream, topic, ""), Status.INVALID_FORMAT),
+        (commands.ChangeTopic(stream, topic, None, 3), Status.INVALID_COMMAND),
+        (commands.ChangeTopic(stream, topic, None, None, NEVER + 1), Status.INVALID_COMMAND),
         (commands.SetTopicSettings(stream, none, (("ack", "durable"),)), Status.TOPIC_ID_NOT_FOUND),
         (commands.SetTopicSettings(none, topic, (("ack", "sure"),)), Status.INVALID_CONFIGURATION),
         (commands.SetTopicSettings(none, topic, (("ack", ""), ("colour", "red"))), Status.FEATURE_UNAVAILABLE),
@@ -213,6 +218,23 @@ def test_topic_settings_stay_until_they_are_reset_or_the_topic_goes(populated: S
     state = create_topic(run(state, commands.DeleteTopic(stream, topic)), 0, "next", 1)
     assert state.stream_ids["s0"] == 0 and state.streams[0].topics[0].name == "next"
     assert state.streams[0].topics[0].settings == Map()
+
+
+def test_topic_change_keeps_what_it_does_not_say(populated: State) -> None:
+    stream, topic = stream_ref(populated, 0), topic_ref(populated, 0, 0)
+    state = run(populated, commands.SetTopicSettings(stream, topic, (("compression", "zstd"),)))
+    state = run(state, commands.UpdateTopic(stream, topic, "t", 2, 5, 6, 7))
+    before = state.streams[0].topics[0]
+    state = run(state, commands.ChangeTopic(stream, topic, "new"))
+    assert state.streams[0].topics[0] == replace(before, name="new")
+    assert state.streams[0].topic_ids["new"] == 0 and "t" not in state.streams[0].topic_ids
+    state = run(state, commands.ChangeTopic(stream, topic, message_expiry_us=9, retention=True))
+    changed = state.streams[0].topics[0]
+    assert (changed.message_expiry_us, changed.settings["retention"]) == (9, "on")
+    assert (changed.max_topic_size_bytes, changed.compression, changed.replication_factor) == (6, 2, 7)
+    state = run(state, commands.ChangeTopic(stream, topic, compression=1, max_topic_size_bytes=0))
+    assert "compression" not in state.streams[0].topics[0].settings
+    assert state.streams[0].topics[0].max_topic_size_bytes == 0
 
 
 def test_a_topic_has_its_settings_from_the_start(populated: State) -> None:

@@ -44,10 +44,10 @@ def topic(workers: Workers, request: pytest.FixtureRequest) -> Iterator[str]:
         yield name
 
 
-async def advance_fence(context: object, namespace: int, offsets_id: int) -> int:
+async def advance_fence(context: object, place: tuple[int, int], offsets_id: int) -> int:
     """As a later member of the group would: asks with a generation that no assignment reaches. The status is 4100."""
     engine = context.engine  # type: ignore[attr-defined]
-    status: int = engine.offset_store(namespace, ConsumerKind.GROUP, offsets_id, 10**6, NEVER)
+    status: int = engine.offset_store(*place, ConsumerKind.GROUP, offsets_id, 10**6, NEVER)
     return status
 
 
@@ -191,11 +191,12 @@ def test_who_lost_the_partition_cannot_move_its_offset(workers: Workers, topic: 
     stream_id = connection.streams()[topic]
     group_id = int.from_bytes(connection.request(Code.GET_CONSUMER_GROUP, group(topic))[:4], "little")
     state = workers.context().metadata.state
-    offsets_id = state.streams[stream_id].topics[0].groups[group_id].offsets_id
+    of_topic = state.streams[stream_id].topics[0]
+    offsets_id = of_topic.groups[group_id].offsets_id
     for partition in range(PARTITIONS):
         packed = namespace(stream_id, 0, partition)
-        owner = twin.owner(packed, 2)
-        assert workers.call(advance_fence(workers.context(owner), packed, offsets_id), owner) == 4100
+        owner, here = twin.owner(packed, 2), (packed, of_topic.partitions[partition].incarnation)
+        assert workers.call(advance_fence(workers.context(owner), here, offsets_id), owner) == 4100
         for commit in (True, False):
             polled = poll(connection, topic, partition, commit=commit)
             assert (polled.partition, polled.current_offset, polled.messages) == (0, 0, ())

@@ -14,12 +14,12 @@ import pytest
 from shardd.config.loader import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
-from shardd.log.incarnation import write_incarnation
+from shardd.log.incarnation import NewerIncarnationError, write_incarnation
 from shardd.log.recovered import Recovered
 from shardd.metadata import Record, State, Topic, apply, commands
 from shardd.metadata.commands import Ref
 from shardd.runtime.helper_threads import HelperThreads
-from shardd.worker import partitions
+from shardd.worker import opening, partitions
 from shardd.worker.partitions import OwnedPartitions
 
 PARTITIONS = 40
@@ -42,13 +42,15 @@ class Calls:
 
     def partition_open(
         self, ns: int, incarnation: int, slot: int, directory: str, size: int, state: int, *_: Any
-    ) -> None:
+    ) -> tuple[int, int]:
         assert ns not in self.open
         self._count()
         self.open[ns] = (incarnation, state)
+        return 0, 0
 
-    def partition_close(self, ns: int) -> None:
+    def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()
+        assert self.open.get(ns, (incarnation, 0))[0] == incarnation
         self.open.pop(ns, None)  # unknown ones are no error (engine_partitions.c)
 
 
@@ -83,7 +85,7 @@ def test_the_loop_goes_on_while_directories_are_scanned(tmp_path: Path, monkeypa
         assert loop_ran.wait(TIMEOUT_S), "the scan waits for the loop, and the loop for the scan"
         return Recovered()
 
-    monkeypatch.setattr(partitions, "open_partition", slow)
+    monkeypatch.setattr(opening, "open_partition", slow)
 
     async def scenario() -> None:
         calls, threads = Calls(), HelperThreads(2)
@@ -172,7 +174,7 @@ def test_what_is_deleted_during_a_recovery_is_not_opened_and_goes_to_the_trash(
         now = deleted(full)
         return Recovered()
 
-    monkeypatch.setattr(partitions, "open_partition", delete_meanwhile)
+    monkeypatch.setattr(opening, "open_partition", delete_meanwhile)
 
     async def scenario() -> None:
         calls, threads = Calls(), HelperThreads(2)
@@ -199,7 +201,7 @@ def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
             raise OSError(errno.ENOSPC, "no room")
         return Recovered()
 
-    monkeypatch.setattr(partitions, "open_partition", open_partition)
+    monkeypatch.setattr(opening, "open_partition", open_partition)
 
     async def scenario() -> None:
         nonlocal full
@@ -207,14 +209,86 @@ def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
         shard = owned(calls, tmp_path)
         await shard.recover(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 10006)}
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open[1] == (2, 10006), "there is no room yet"
         full = False
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 0)}
         full = True
-        await shard.room_returned(lambda: state, threads)
+        await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 0), 1: (2, 0)}, "what is open stays"
+        await threads.close()
+
+    run(scenario())
+
+
+ROOM, MOMENTARY = (errno.ENOSPC, errno.EDQUOT), (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+
+
+@pytest.mark.parametrize("in_the_engine", [False, True])
+@pytest.mark.parametrize("code", [*ROOM, *MOMENTARY])
+def test_an_open_that_fails_for_room_or_for_the_moment_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, in_the_engine: bool
+) -> None:
+    """Whichever part of it has failed: the recovery or the engine."""
+    make_directories(tmp_path, 1)
+    fails = True
+
+    def check(part: bool) -> None:
+        if fails and part is in_the_engine:
+            raise OSError(code, "it fails")
+
+    class Failing(Calls):
+        def partition_open(self, ns: int, incarnation: int, slot: int, *rest: Any) -> tuple[int, int]:
+            if rest[2] == 0:
+                check(True)
+            return super().partition_open(ns, incarnation, slot, *rest)
+
+    def open_partition(directory: Path, incarnation: int) -> Recovered:
+        check(False)
+        return Recovered()
+
+    monkeypatch.setattr(opening, "open_partition", open_partition)
+
+    async def scenario() -> None:
+        nonlocal fails
+        state, calls, threads = state_with(1), Failing(), HelperThreads(2)
+        shard = owned(calls, tmp_path)
+        await shard.recover(lambda: state, threads)
+        assert calls.open == {0: (2, 10006)}
+        await shard.try_again(lambda: state, threads)
+        assert calls.open == {0: (2, 10006)}, "it fails still"
+        fails = False
+        await shard.try_again(lambda: state, threads)
+        assert calls.open == {0: (2, 0)}
+        await threads.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "moved"),
+    [(OSError(errno.EIO, "a sector"), True), (NewerIncarnationError("newer"), False), (ValueError("later"), False)],
+)
+def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, moved: bool
+) -> None:
+    make_directories(tmp_path, 1)
+
+    def open_partition(directory: Path, incarnation: int) -> Recovered:
+        raise error
+
+    monkeypatch.setattr(opening, "open_partition", open_partition)
+
+    async def scenario() -> None:
+        state, calls, threads = state_with(1), Calls(), HelperThreads(2)
+        shard = owned(calls, tmp_path)
+        await shard.recover(lambda: state, threads)
+        assert calls.open == {0: (2, 10006)}
+        await shard.try_again(lambda: state, threads)
+        assert calls.open == {0: (2, 10006)}
+        assert await shard.follow(state, purged(state), threads) is moved
+        assert layout.partition_directory(tmp_path, 0, 0, 0).exists() is not moved
         await threads.close()
 
     run(scenario())

@@ -42,12 +42,12 @@ class Target(InsideTopic):
         super().__init__(workers, name, PARTITIONS)
 
     def set_readonly(self, value: bool, *chosen: int) -> None:
-        async def tell(shard: int, namespace: int) -> None:
-            self.workers.context(shard).engine.partition_set_readonly(namespace, value)
+        async def tell(shard: int, *place: int) -> None:
+            self.workers.context(shard).engine.partition_set_readonly(*place, value)
 
         for partition in chosen:
             place = self.places()[partition]
-            self.workers.call(tell(place.shard, place.namespace), place.shard)
+            self.workers.call(tell(*place), place.shard)
 
     def send(self, partition: int, count: int = 1, size: int = 10) -> int:
         try:

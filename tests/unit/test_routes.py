@@ -15,6 +15,7 @@ from immutables import Map
 from shardd.metadata import concerns
 from shardd.metadata.commands import (
     ChangePassword,
+    ChangeTopic,
     Command,
     CreateConsumerGroup,
     CreateLiftbridgeStream,
@@ -172,6 +173,7 @@ CASES: dict[type[Command], tuple[str, Callable[[Scene], Command]]] = {
     UpdateTopic: (TOPIC, lambda s: UpdateTopic(s.stream, s.topic, "renamed", 1, FOREVER, FOREVER, 1)),
     DeleteTopic: (TOPIC, lambda s: DeleteTopic(s.stream, s.topic)),
     PurgeTopic: (TOPIC, lambda s: PurgeTopic(s.stream, s.topic)),
+    ChangeTopic: (TOPIC, lambda s: ChangeTopic(s.stream, s.topic, "renamed")),
     SetTopicSettings: (NOTHING, lambda s: SetTopicSettings(s.stream, s.topic, (("ack", "memory"),))),
     CreatePartitions: (TOPIC, lambda s: CreatePartitions(s.stream, s.topic, 1)),
     DeletePartitions: (TOPIC, lambda s: DeletePartitions(s.stream, s.topic, 1)),

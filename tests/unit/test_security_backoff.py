@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardd.security.backoff import FIRST_WAIT_S, FREE_FAILURES, WAIT_MAX_S, network_of, site_of, wait_s
+from shardd.runtime.networks import network_of
+from shardd.security.backoff import FIRST_WAIT_S, FREE_FAILURES, WAIT_MAX_S, site_of, wait_s
 
 
 def test_the_wait_grows_to_its_limit() -> None:

@@ -6,14 +6,17 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import asdict
 
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, FigureKind, Metrics
 from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.poll_requests import WaitingPoll
+from shardd.protocol.positions import PollPosition, PositionHead, StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.protocol.producers import InitProducer, send_once_head
+from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.support import wire
 from tests.support.load import owner_of
@@ -23,6 +26,9 @@ from tests.unit.services_harness import Workers
 WAITING_POLL = WaitingPoll(
     Consumer(ConsumerKind.CONSUMER, 1), "nowhere", "nothing", 0, PollingKind.NEXT, 0, 10, True, 5
 )
+
+POLL_POSITION = PollPosition(**asdict(WAITING_POLL), bytes_max=1 << 20)
+STORE_POSITION = StorePosition(Consumer(ConsumerKind.CONSUMER, 1), "nowhere", "nothing", 0, 5, incarnation=3, epoch=0)
 
 MINE = ("sends", "messages_in", "polls", "frames", "bytes_in", "bytes_out", "forwarded")
 
@@ -58,11 +64,14 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
     assert [(each.code, each.version, each.name) for each in listed.extensions] == [
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
-        (0x5344_0010, 1, "get_partition_bounds"),
+        (0x5344_0010, 2, "get_partition_bounds"),
         (0x5344_0012, 1, "lease_files"),
         (0x5344_0018, 1, "poll_and_wait"),
+        (0x5344_0019, 1, "poll_position"),
+        (0x5344_001A, 1, "store_position"),
         (0x5344_0020, 1, "set_topic_settings"),
         (0x5344_0021, 1, "get_topic_settings"),
+        (0x5344_0023, 1, "change_topic"),
         (0x5344_0030, 1, "init_producer"),
         (0x5344_0031, 1, "send_once"),
     ]
@@ -70,6 +79,10 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
 
 def test_the_bytes_of_a_waiting_poll_are_read_as_written() -> None:
     assert WaitingPoll.read(Reader(WAITING_POLL.encode())) == WAITING_POLL
+    assert PollPosition.read(Reader(POLL_POSITION.encode())) == POLL_POSITION
+    assert StorePosition.read(Reader(STORE_POSITION.encode())) == STORE_POSITION
+    head = PositionHead(1, 2, 3, 4, 5, 6, 7, True)
+    assert PositionHead.read(Reader(head.encode())) == head
 
 
 def test_nothing_without_a_login(workers: Workers) -> None:
@@ -79,8 +92,11 @@ def test_nothing_without_a_login(workers: Workers) -> None:
         ExtensionCode.GET_PARTITION_BOUNDS: selection,
         ExtensionCode.LEASE_FILES: LeaseFiles("s", "t", 9, 0, 1).encode(),
         ExtensionCode.POLL_AND_WAIT: WAITING_POLL.encode(),
+        ExtensionCode.POLL_POSITION: POLL_POSITION.encode(),
+        ExtensionCode.STORE_POSITION: STORE_POSITION.encode(),
         ExtensionCode.SET_TOPIC_SETTINGS: SetTopicSettings("nowhere", "nothing", (("ack", "durable"),)).encode(),
         ExtensionCode.GET_TOPIC_SETTINGS: GetTopicSettings("s", "nothing").encode(),
+        ExtensionCode.CHANGE_TOPIC: ChangeTopic("s", "nothing", "other").encode(),
         ExtensionCode.INIT_PRODUCER: InitProducer(7).encode(),
         ExtensionCode.SEND_ONCE: send_once_head(1, 0, 0)
         + wire.batch("nowhere", "nothing", wire.to_partition(0), [wire.message(b"x")]),
@@ -88,7 +104,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 3007, 1009, 1009, 2010, 20, 1009]
+    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
 
 
 def test_leases_want_the_right_to_poll(workers: Workers) -> None:

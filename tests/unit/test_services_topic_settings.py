@@ -15,10 +15,13 @@ from immutables import Map
 from shardd.engine import owner
 from shardd.protocol import bounds, requests
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
+from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.namespaces import namespace
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
+from shardd.protocol.primitives import Reader
+from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings, TopicSetting, decode_reply, encode_reply
 from tests.support import wire
 from tests.support.generated import examples
@@ -208,3 +211,41 @@ def test_the_classic_wire_asks_for_gzip_keeps_a_choice_and_ends_it(workers: Work
     for value in ("snappy", "zstd:20", "zstd:0", "gzip:10", "lz4:13", "none:1", "zstd:", "lz4:-1"):
         assert change(root, compression=value) == Status.INVALID_CONFIGURATION
     assert shown(root) == (2, "gzip")
+
+
+changes = st.builds(
+    ChangeTopic,
+    identifiers,
+    identifiers,
+    st.none() | st.text(min_size=1, max_size=20),
+    st.none() | st.integers(0, 255),
+    st.none() | st.integers(0, 2**64 - 1),
+    st.none() | st.integers(0, 2**64 - 1),
+    st.none() | st.integers(0, 255),
+).filter(lambda change: any(getattr(change, name) is not None for name in ChangeTopic.__struct_fields__[2:]))
+
+
+@settings(max_examples=examples(100))
+@given(changes)
+def test_topic_change_is_read_as_written(change: ChangeTopic) -> None:
+    assert ChangeTopic.read(Reader(change.encode())) == change
+
+
+@pytest.mark.parametrize("present", [0, 32, 255])
+def test_topic_change_with_other_presence_bits_is_refused_with_4(workers: Workers, present: int) -> None:
+    head = identifier("s") + identifier("t")
+    assert workers.connect().status(ExtensionCode.CHANGE_TOPIC, head + bytes((present,)) + bytes(40)) == 4
+
+
+def test_topic_change_wants_the_right_and_keeps_the_rest(workers: Workers) -> None:
+    root = workers.connect(1)
+    root.create_topic("s", "kept", 1)
+    update = requests.UpdateTopicRequest("s", "kept", 2, 60_000_000, 5 << 30, 3, "kept")
+    assert root.status(Code.UPDATE_TOPIC, update.encode()) == 0
+    change = ChangeTopic("s", "kept", "changed").encode()
+    assert workers.connect(0, "reader", "secret").status(ExtensionCode.CHANGE_TOPIC, change) == 41
+    assert root.status(ExtensionCode.CHANGE_TOPIC, change) == 0
+    assert root.status(ExtensionCode.CHANGE_TOPIC, change) == 2010
+    assert root.status(ExtensionCode.CHANGE_TOPIC, ChangeTopic("s", "changed", "t").encode()) == 2013
+    shown = root.request(Code.GET_TOPIC, identifier("s") + identifier("changed"))
+    assert struct.unpack_from("<QBQB", shown, 16) == (60_000_000, 2, 5 << 30, 3)

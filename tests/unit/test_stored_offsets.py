@@ -169,7 +169,7 @@ def test_an_import_without_room_keeps_the_partition_closed_and_the_files(
     write_offset_files(directory, STORED)
     before = tree(directory)
 
-    def full(_path: Path, _content: bytes) -> None:
+    def full(_path: Path, _content: bytes, _bytes_max: int = 0) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:

@@ -14,7 +14,8 @@ import pytest
 from shardd.config.keys import settings_toml
 from shardd.config.loader import ConfigError, load_settings
 from shardd.config.schema import Unix
-from shardd.security.backoff import network_of, site_of
+from shardd.runtime.networks import network_of
+from shardd.security.backoff import site_of
 from shardd.server.errors import StartupError
 from shardd.server.unix_listener import UnixListener, open_unix_listener
 from tests.support.other_user import STRANGER, as_other_user, needs_root, public_directory

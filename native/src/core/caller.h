@@ -38,7 +38,9 @@ struct pending {
 /* Facts about the whole answer of a poll, known before its first byte leaves. */
 typedef struct poll_summary {
     uint32_t partition;
+    bool is_sparse; /* offsets without a message are no loss */
     uint64_t current_offset, total_bytes, total_count, last_offset;
+    uint64_t incarnation, first_offset; /* of the partition: its history, and where that begins by now */
 } poll_summary;
 
 /* Some whole records of an answer. The head that the caller wrote stands before the first ones. */

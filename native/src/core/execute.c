@@ -109,6 +109,11 @@ static execution poll_or_store(core *k, session *who, const route *r, request_ki
         return EXECUTED;
     }
     route_partition *p = &r->topic->partitions[q->partition_id];
+    if (q->positioned && (q->history != p->incarnation || q->epoch != 0)) {
+        session_start_over(who);
+        caller_status(from, STATUS_UNEXPECTED_OFFSET);
+        return EXECUTED;
+    }
     partition_request what = {.kind = kind,
                               .ns = p->ns,
                               .incarnation = p->incarnation,
@@ -118,7 +123,8 @@ static execution poll_or_store(core *k, session *who, const route *r, request_ki
                               .consumer_id = q->consumer_id,
                               .consumer_kind = q->kind == CONSUMER_GROUP ? OFFSET_GROUP : OFFSET_CONSUMER,
                               .assignment = q->assignment,
-                              .auto_commit = q->auto_commit};
+                              .auto_commit = q->auto_commit,
+                              .bytes_max = q->bytes_max};
     session_count_streak(who, p->owner, k->options.shard);
     if (kind == REQUEST_POLL) k->counters.polls++;
     else k->counters.stores++;

@@ -33,10 +33,13 @@ static void job_free(read_job *job) {
 poll_summary read_summary(const read_job *job) {
     const poll_cursor *c = &job->cursor;
     return (poll_summary){.partition = (uint32_t)(job->target->ns & 0xFFFFF),
+                          .is_sparse = partition_is_sparse(job->target->p),
                           .current_offset = c->current_offset,
                           .total_bytes = c->total_bytes,
                           .total_count = c->total_count,
-                          .last_offset = c->last_offset};
+                          .last_offset = c->last_offset,
+                          .incarnation = job->target->incarnation,
+                          .first_offset = partition_first_offset(job->target->p)};
 }
 
 void read_answer_status(read_job *job, uint32_t status) {
@@ -96,9 +99,9 @@ static void offset_stored(void *context, uint32_t status) {
 
 /* Found out before the first of several windows: after it only a close could say so, and the next poll would meet it
  * again. */
-static bool has_place_for_commit(const read_job *job) {
-    return !job->what.auto_commit ||
-           partition_offset_has_place(job->target->p, job->what.consumer_kind, job->what.consumer_id);
+static uint32_t place_for_commit(const read_job *job) {
+    if (!job->what.auto_commit) return 0;
+    return partition_offset_place(job->target->p, job->what.consumer_kind, job->what.consumer_id);
 }
 
 /* The window is the whole answer, whose head can be written now. */
@@ -111,8 +114,9 @@ static void convert(read_job *job) {
 
 void read_send_window(read_job *job) {
     bool last = job->cursor.remaining == 0, lost = last && is_lost(job);
-    if (!last && job->first_window && !has_place_for_commit(job)) {
-        read_answer_status(job, STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE);
+    uint32_t refused = !last && job->first_window ? place_for_commit(job) : 0;
+    if (refused != 0) {
+        read_answer_status(job, refused);
         return;
     }
     if (lost && job->first_window) {

@@ -73,8 +73,9 @@ static void fetch(read_job *job) {
 }
 
 static void start_poll(read_job *job) {
-    uint32_t status = partition_poll(job->target->p, job->what.strategy, job->what.value, job->what.count,
-                                     job->what.consumer_kind, job->what.consumer_id, &job->cursor);
+    uint32_t status = partition_poll_within(job->target->p, job->what.strategy, job->what.value, job->what.count,
+                                            job->what.consumer_kind, job->what.consumer_id, job->what.bytes_max,
+                                            &job->cursor);
     if (status == 0) next_window(job);
     else if (status == PARTITION_WAITS) fetch(job);
     else if (status == STATUS_CANNOT_READ_FILE) doubt(job, partition_suspect(job->target->p), status);

@@ -35,6 +35,10 @@ typedef struct consumer_request {
     uint64_t value;   /* strategy value, or the offset to store */
     uint32_t count;
     bool auto_commit;
+    bool positioned;      /* STORE: `history` and `epoch` are those of the offset, else it is refused */
+    uint64_t history;     /* incarnation of the partition */
+    uint32_t epoch;       /* 0 on one server */
+    uint32_t bytes_max;   /* POLL: of an answer, but one message; 0: no bound */
     uint32_t wait_ms;     /* POLL: for messages, when there are none */
     uint32_t kept_length; /* of a poll that waits: what is kept of its payload meanwhile */
     uint64_t assignment;  /* never parsed: generation of the member's assignment, 0 for a plain consumer */
@@ -65,6 +69,7 @@ typedef struct partition_request {
     /* POLL, STORE */
     uint8_t strategy, consumer_kind;
     bool auto_commit;
+    uint32_t bytes_max; /* POLL: of the records, but one; 0: no bound */
     uint32_t consumer_id;
     uint64_t value;
     uint64_t assignment; /* fence.h; 0: not as a member */

@@ -62,7 +62,8 @@ typedef struct descriptor {
     uint8_t unused[3];
     uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
     uint64_t timestamp;
-    uint8_t reserved[16];
+    uint32_t bytes_max; /* LINK_POLL: of the records, but one; 0: no bound */
+    uint8_t reserved[12];
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 

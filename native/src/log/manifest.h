@@ -13,7 +13,6 @@
 #define MANIFEST_LAYOUT_PLAIN 0u
 #define MANIFEST_LAYOUT_COMPRESSED 1u /* the log is in a file of blocks (log/blocks.h) */
 #define MANIFEST_LAYOUT_SPARSE 8u     /* offsets of the log may skip */
-#define MANIFEST_SIZE_MAX (1u << 20)  /* nothing larger is read: it is damaged */
 
 typedef struct manifest_checkpoint { /* the first records of a log; count 0: none */
     uint64_t log_bytes, count;

@@ -155,6 +155,17 @@ static void forget_doubles(const loading *l) {
     }
 }
 
+static void forget(offsets *o) {
+    offsets_file_close(o);
+    free(o->entries);
+    free(o->free_places);
+    o->entries = NULL;
+    o->free_places = NULL;
+    o->capacity = o->count = o->places = o->free_count = o->free_capacity = 0;
+    o->sequence = 0;
+    o->exists = o->dirty = o->directory_dirty = o->lowest_known = false;
+}
+
 int offsets_open(offsets *o) {
     offsets_scan scan;
     loading l = {.o = o, .fd = offsets_file_open(o, O_RDONLY)};
@@ -171,6 +182,7 @@ int offsets_open(offsets *o) {
         o->free_count = 0;
     }
     free(l.doubles);
+    if (result != 0) forget(o); /* what is in it is not known */
     errno = error;
     return result;
 }
@@ -277,12 +289,4 @@ bool offsets_lower(offsets *o, uint64_t end, bool in_file) {
     return true;
 }
 
-void offsets_free(offsets *o) {
-    offsets_file_close(o);
-    free(o->entries);
-    free(o->free_places);
-    o->entries = NULL;
-    o->free_places = NULL;
-    o->capacity = o->count = o->free_count = o->free_capacity = 0;
-    o->dirty = o->directory_dirty = false;
-}
+void offsets_free(offsets *o) { forget(o); }

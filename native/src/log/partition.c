@@ -1,4 +1,4 @@
-/* One partition of the log: opening, closing, statistics, what is known to be damaged, consumer offsets. */
+/* One partition of the log: opening, closing, statistics. */
 #include "log/partition_internal.h"
 
 #include "base/assert.h"
@@ -21,6 +21,23 @@ void partition_publish(const partition *p) {
 }
 
 /* ---- open and close ---- */
+
+/* Entries that the file of the index has no room for wait here, like those of an append. */
+static int take_waiting(partition *p, const partition_options *options) {
+    index_cache *c = &p->index;
+    uint64_t count = p->segments.count > 0 ? segment_active(&p->segments)->count : 0, n = options->waiting_count;
+    if (n == 0) return 0;
+    if (n > count || n > UINT32_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    index_cache_reset(c, count - n);
+    index_entry *entries = index_cache_reserve(c, (uint32_t)n, UINT32_MAX);
+    if (entries == NULL) return -1;
+    memcpy(entries, options->waiting, n * sizeof *entries);
+    c->count += (uint32_t)n;
+    return 0;
+}
 
 static int take_segments(partition *p, const segment_info *segments, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -61,16 +78,6 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
     return 0;
 }
 
-/* The log may have lost what consumers had processed. Best effort in the file: else the next start would skip what is
- * appended until then. The old values are on the device and must not come back behind a log that has grown. True: they
- * were changed, a sync is due. */
-static bool lower_offsets(partition *p) {
-    if (p->next_offset > 0) return offsets_lower(&p->offsets, p->next_offset - 1, p->state == 0) && p->state == 0;
-    bool any = p->offsets.count > 0;
-    offsets_clear(&p->offsets, p->state == 0);
-    return any && p->state == 0;
-}
-
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
     ASSERT(options->disk != NULL && options->files != NULL && options->ids != NULL);
     if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
@@ -105,11 +112,9 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
     p->offsets.incarnation = p->incarnation;
     p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
-    if (p->directory == NULL || take_segments(p, segments, count) != 0 ||
-        (!p->unreadable && (offsets_open(&p->offsets) != 0 || partition_open_producers(p) != 0))) {
+    if (p->directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
         int error = errno;
-        offsets_free(&p->offsets);
-        partition_free_producers(p);
+        index_cache_free(&p->index);
         segment_set_free(&p->segments);
         free(p->directory);
         free(p);
@@ -118,7 +123,10 @@ partition *partition_open(const partition_options *options, const segment_info *
     }
     partition_hide(p, options->log_start);
     p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
-    if (lower_offsets(p) || p->level == LEVEL_DURABLE) partition_sync_now(p);
+    p->opened_end = p->next_offset;
+    bool lowered = !p->unreadable && partition_open_offsets(p);
+    if (!p->unreadable) partition_find_producers(p);
+    if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
     if (p->sync_failed) p->found_end = p->next_offset;
     if (options->limits != NULL) partition_set_limits(p, options->limits);
     partition_publish(p);
@@ -182,6 +190,8 @@ uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
 
 uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
 
+bool partition_is_sparse(const partition *p) { return p->sparse; }
+
 uint64_t partition_first_offset(const partition *p) {
     if (p->segments.count == 0) return 0;
     uint64_t first = p->segments.items[0].start_offset;
@@ -243,27 +253,4 @@ bool partition_change_layout(partition *p, uint64_t start_offset, const segment_
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp) {
     segment *s = segment_find(&p->segments, start_offset);
     if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
-}
-
-/* ---- consumer offsets ---- */
-
-bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
-    return !p->closed && offsets_get(&p->offsets, kind, id, value);
-}
-
-bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id) {
-    return offsets_has_place(&p->offsets, kind, id);
-}
-
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
-    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset)) return STATUS_INVALID_OFFSET;
-    partition_barrier_moved(p);
-    return offsets_store(&p->offsets, kind, id, value);
-}
-
-uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
-    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    partition_barrier_moved(p);
-    return offsets_delete(&p->offsets, kind, id);
 }

@@ -86,6 +86,9 @@ typedef struct partition_options {
     file_cache *files;          /* its open files; outlives the partition */
     producer_memory *producing; /* outlives it; NULL: it takes no batches of producers */
     id_source *ids;
+    /* The last entries of the active segment's index, which its file does not have: there was no room for them. */
+    const index_entry *waiting;
+    size_t waiting_count;
 } partition_options;
 
 /* Opens with what recovery found (count 0: never written), and reads the stored offsets. NULL and errno on failure.
@@ -101,6 +104,7 @@ uint64_t partition_namespace(const partition *p);
 uint64_t partition_incarnation(const partition *p);
 uint64_t partition_next_offset(const partition *p); /* 0 = never held a message */
 uint64_t partition_first_offset(const partition *p);
+bool partition_is_sparse(const partition *p);        /* a segment has, or had, offsets without a record */
 uint64_t partition_active_start(const partition *p); /* where it will be, when never written */
 /* Where the segment behind the one that starts at `start` begins. False: there is none. */
 bool partition_next_start(const partition *p, uint64_t start, uint64_t *next);
@@ -186,6 +190,7 @@ bool partition_append_part(partition *p, append_batch *batch, uint64_t now_us);
 #define PARTITION_WAITS UINT32_MAX /* no status for anybody: partition_fetch, then ask again */
 typedef struct poll_cursor {
     partition *owner;        /* retained; partition_cursor_end releases */
+    uint64_t bytes_max;      /* of all messages of the answer, but one, however large that is */
     uint64_t current_offset; /* last offset of the partition, 0 when empty */
     uint64_t next_offset;    /* first offset of the next window */
     uint64_t remaining;      /* messages still to come */
@@ -209,9 +214,14 @@ typedef struct poll_window {           /* whole records only */
  * contradicts the log, and always when the partition was opened with another state and without segments: it could not
  * be read. PARTITION_WAITS as below. An answer ends before a message that is withheld, and goes on behind isolated
  * ones. `value` = offset or timestamp; for POLL_NEXT the stored offset of (consumer_kind, consumer_id) decides.
- * total_bytes is at most 4 GiB - 1 MiB: fewer messages are announced when it would be more. */
-uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
-                        uint32_t consumer_id, poll_cursor *out);
+ * total_bytes is at most 4 GiB - 1 MiB, and `bytes_max` unless that is 0: fewer messages are announced when it would be
+ * more, but one. */
+uint32_t partition_poll_within(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
+                               uint32_t consumer_id, uint64_t bytes_max, poll_cursor *out);
+static inline uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count,
+                                      uint8_t consumer_kind, uint32_t consumer_id, poll_cursor *out) {
+    return partition_poll_within(p, strategy, value, count, consumer_kind, consumer_id, 0, out);
+}
 /* Next window of at most `max_bytes` (more only for one larger record). Releases the records of the one before.
  * False when nothing remains or (status set) on an error: 3007, 10002 as above, 4027 when the layout of the segment
  * finds its records damaged, or PARTITION_WAITS. */
@@ -261,11 +271,16 @@ typedef struct partition_lag {
     uint64_t messages, since_us;
 } partition_lag;
 partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id);
-/* False: one more is refused (3023). */
-bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id);
+/* 0, or 10002: the file of the stored offsets cannot be read; what is asked of them gets that. */
+uint32_t partition_offsets_known(partition *p);
+/* Whether a store would find a place. 0, 10002, 3023. */
+uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id);
+/* What lies beside the log and could not be read: errno, 0: it could. */
+int partition_unread_offsets(const partition *p);
+int partition_unread_producers(const partition *p);
 uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
-                                uint64_t value);                           /* 0, 4100, 3007, 10006, 3023 */
-uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 3011 */
+                                uint64_t value);                           /* 0, 4100, 3007, 10002, 10006, 3023 */
+uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 10002, 3011 */
 
 /* ---- the log start (partition_start.c, partition_clean.c, docs/adr/0040-the-log-start.md) ---- */
 /* New limits, for what is there and what comes. */

@@ -44,6 +44,10 @@ static bool must_cut(const partition *p, const segment *s) {
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
+    if (__builtin_expect(p->producers_side.error != 0, false)) {
+        uint32_t status = partition_part_with_producers(p);
+        if (status != 0) return status;
+    }
     if (p->segments.count == 0 || p->roll_pending || now_us >= p->roll_at_us) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;

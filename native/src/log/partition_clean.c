@@ -17,12 +17,19 @@ static void settle(partition *p, int64_t now) {
     p->start.settling_since_us = now;
 }
 
+/* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by
+ * itself is tried again here; meanwhile all stored offsets count as behind. */
+static bool known_to_hold(partition *p) {
+    return partition_have_offsets(p) == 0 || side_passes(p->offsets_side.error);
+}
+
 /* Age by which stored offsets hold back what a limit without an age wants to go. */
 static bool limit_start(partition *p, uint64_t wanted) {
     uint64_t now = expiry_clock_now(p->clock);
     if (wanted > p->start.settled) wanted = p->start.settled;
     if (wanted <= partition_first_offset(p)) return true;
     bool held = p->start.held;
+    if (!known_to_hold(p)) return partition_move_start(p, wanted), true;
     if (!partition_unless_held(p, now, p->limits.expiry_us, &wanted)) return false;
     p->start.held |= held;
     partition_move_start(p, wanted);
@@ -102,7 +109,8 @@ static bool may_drop(partition *p) {
     uint64_t end = p->segments.items[p->start.hidden + 1].start_offset, wanted = end;
     uint64_t now = expiry_clock_now(p->clock);
     bool held = p->start.held,
-         free = end <= p->start.settled && partition_unless_held(p, now, p->limits.expiry_us, &wanted);
+         free = end <= p->start.settled &&
+                (!known_to_hold(p) || partition_unless_held(p, now, p->limits.expiry_us, &wanted));
     free = free && wanted == end;
     p->start.held |= held;
     return free;

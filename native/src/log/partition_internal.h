@@ -22,6 +22,19 @@
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
     } while (0)
 
+/* A file beside the log that could not be read. */
+typedef struct partition_side {
+    int error;       /* 0: it could */
+    int64_t next_us; /* when it is tried again, at the earliest */
+} partition_side;
+/* Whether it is time to try once more what has failed. */
+bool side_is_due(partition_side *side);
+void side_failed(partition_side *side, int error);
+/* Room, descriptors, memory: an error that passes by itself. */
+bool side_passes(int error);
+/* Not made by this server, or not for it: never moved. */
+bool side_is_foreign(int error);
+
 /* A large batch on its way (partition_append_part). What is written of it stands behind the records of the active
  * segment, as what a failed write leaves: nobody sees it, and who appends something else cuts it. */
 typedef struct append_parts {
@@ -81,6 +94,8 @@ struct partition {
         journal_memory *memory;
     } journal;
     offsets offsets;
+    partition_side offsets_side, producers_side;
+    uint64_t opened_end;  /* of the log when it was opened: no stored offset of that time is above it */
     id_window *window;    /* NULL: ids are not compared */
     producers *producers; /* NULL: none has sent anything */
     producer_memory *producing;
@@ -129,6 +144,19 @@ uint32_t partition_note_group(partition *p, segment *s, const append_batch *batc
 void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
 void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
 int partition_open_producers(partition *p); /* 0, or -1 and errno */
+/* The same, and what becomes of an error is in `producers_side`. */
+void partition_find_producers(partition *p);
+/* What could not be read is tried again, now and then. 0, or the status of who needs it. */
+uint32_t partition_look_for_producers(partition *p);
+/* Before something is stored without them. 0, or the status: they may be told later. */
+uint32_t partition_part_with_producers(partition *p);
+/* Reads the stored offsets; what becomes of an error is in `offsets_side`. True: some were changed, a sync is due. */
+bool partition_open_offsets(partition *p);
+uint32_t partition_look_for_offsets(partition *p);
+/* 0, or 10002: what is stored cannot be read. */
+static inline uint32_t partition_have_offsets(partition *p) {
+    return __builtin_expect(p->offsets_side.error == 0, true) ? 0 : partition_look_for_offsets(p);
+}
 void partition_free_producers(partition *p);
 /* Moves the log start up to `offset`, at most to the end of what polls see. */
 void partition_move_start(partition *p, uint64_t offset);
@@ -156,8 +184,11 @@ uint32_t partition_roll(partition *p, uint64_t now_us);
 void partition_plan_roll(partition *p);
 /* The status after a write error: 10006, or what the partition is poisoned with. */
 uint32_t partition_refused(partition *p, int error);
-/* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. */
-static inline uint64_t partition_barrier(partition *p) { return offsets_lowest(&p->offsets); }
+/* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
+ * long as they cannot be read all count as behind. */
+static inline uint64_t partition_barrier(partition *p) {
+    return p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : 0;
+}
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 uint64_t partition_first_read(const partition *p);
 /* The window has ids of messages before `end`: a restart reads them in their segments. */

@@ -81,6 +81,7 @@ static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset) {
 static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t kind, uint32_t id,
                            uint64_t *start) {
     uint64_t stored;
+    if (strategy == POLL_NEXT && partition_have_offsets(p) != 0) return STATUS_CANNOT_READ_FILE;
     switch (strategy) {
     case POLL_OFFSET: *start = value; break;
     case POLL_TIMESTAMP:
@@ -137,10 +138,14 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t co
             !partition_border(p, s, last, &to) ||
             ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
             return STATUS_CANNOT_READ_FILE;
-        if (out->total_bytes + (to - from) > ANSWER_BYTES_MAX) {
-            uint64_t limit = from + (ANSWER_BYTES_MAX - out->total_bytes);
-            if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last) ||
-                !partition_border(p, s, last, &to) || ((to < from || to > limit) && !partition_doubt(p, s)))
+        uint64_t most = out->bytes_max;
+        if (out->total_bytes + (to - from) > most && last > first) {
+            uint64_t limit = out->total_bytes < most ? from + (most - out->total_bytes) : from;
+            if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last))
+                return STATUS_CANNOT_READ_FILE;
+            bool alone = last == first && out->total_count == 0; /* however large it is */
+            if (alone) last++;
+            if (!partition_border(p, s, last, &to) || ((to < from || (to > limit && !alone)) && !partition_doubt(p, s)))
                 return STATUS_CANNOT_READ_FILE;
         }
         out->total_bytes += to - from;
@@ -181,9 +186,10 @@ static uint32_t outcome(const partition *p, uint32_t status) {
     return waits ? (uint32_t)PARTITION_WAITS : status;
 }
 
-uint32_t partition_poll(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
-                        uint32_t consumer_id, poll_cursor *out) {
+uint32_t partition_poll_within(partition *p, uint8_t strategy, uint64_t value, uint32_t count, uint8_t consumer_kind,
+                               uint32_t consumer_id, uint64_t bytes_max, poll_cursor *out) {
     memset(out, 0, sizeof(*out));
+    out->bytes_max = bytes_max > 0 && bytes_max < ANSWER_BYTES_MAX ? bytes_max : ANSWER_BYTES_MAX;
     out->held_offset = UINT64_MAX;
     p->missing.want.length = 0;
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;

@@ -6,6 +6,8 @@
 #include "log/partition_files.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static producers *make(const partition *p) {
@@ -24,6 +26,20 @@ static producers *make(const partition *p) {
     return made;
 }
 
+/* The names in the directory are on the device. */
+static bool sync_names(partition *p) {
+    int fd = file_open(p->disk, p->segments.files, p->directory, O_RDONLY | O_DIRECTORY), result;
+    if (fd < 0) return false;
+    do result = p->disk->fdatasync(p->disk->context, fd);
+    while (result != 0 && errno == EINTR);
+    p->disk->close(p->disk->context, fd);
+    if (result != 0) { /* what the device has is not known */
+        p->sync_failed = true;
+        partition_poison(p, STATUS_CANNOT_SYNC_FILE);
+    }
+    return result == 0;
+}
+
 int partition_open_producers(partition *p) {
     p->unproduced = p->segments.count == 0; /* without a record nothing can have been stored twice */
     if (p->producing == NULL || p->segments.count == 0 || p->state != 0) return 0;
@@ -31,7 +47,11 @@ int partition_open_producers(partition *p) {
     int result = found != NULL ? producers_open(found, p->next_offset) : -1, error = errno;
     if (result == 0 && found->exists) {
         p->producers = found;
-        return 0;
+        if (!found->renewed || sync_names(p)) return 0;
+        error = errno;
+        partition_free_producers(p);
+        errno = error;
+        return -1;
     }
     if (found != NULL) producers_free(found);
     free(found);
@@ -45,9 +65,53 @@ void partition_free_producers(partition *p) {
     p->producers = NULL;
 }
 
+/* ---- one that cannot be read (docs/adr/0108-side-files.md) ---- */
+
+void partition_find_producers(partition *p) {
+    ASSERT(p->producers == NULL);
+    if (partition_open_producers(p) == 0) p->producers_side.error = 0;
+    else side_failed(&p->producers_side, errno);
+}
+
+uint32_t partition_look_for_producers(partition *p) {
+    if (side_is_due(&p->producers_side)) partition_find_producers(p);
+    if (p->producers_side.error == 0) return 0;
+    return side_passes(p->producers_side.error) ? (uint32_t)STATUS_CANNOT_WRITE_TO_FILE
+                                                : (uint32_t)STATUS_CANNOT_READ_FILE;
+}
+
+/* The file that cannot be read gets another name, and one without any producer its own, durably: read later, it would
+ * speak of a log that has gone on without it. Each step can be done again by the next start, which finds the other
+ * name. */
+static bool set_aside(partition *p) {
+    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    snprintf(from, sizeof from, "%s/producers", p->directory);
+    snprintf(to, sizeof to, "%s/" PRODUCERS_UNREADABLE, p->directory);
+    int result;
+    do result = p->disk->rename(p->disk->context, from, to);
+    while (result != 0 && errno == EINTR);
+    if (result != 0) return false;
+    partition_find_producers(p);
+    return p->producers_side.error == 0;
+}
+
+uint32_t partition_part_with_producers(partition *p) {
+    partition_find_producers(p);
+    int error = p->producers_side.error;
+    bool readable = error == 0 || side_passes(error) || side_is_foreign(error) || set_aside(p);
+    if (p->state != 0) return p->state;
+    return readable && p->producers_side.error == 0 ? 0 : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
+}
+
+/* ---- batches ---- */
+
 uint32_t partition_judge_producer(partition *p, append_batch *b) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
+    if (p->producers_side.error != 0) {
+        uint32_t status = partition_look_for_producers(p);
+        if (status != 0) return status;
+    }
     if (p->producers == NULL && p->producing != NULL) p->producers = make(p);
     if (p->producers == NULL) return STATUS_CANNOT_WRITE_TO_FILE;
     return producers_judge(p->producers, &b->by, &b->made);

@@ -37,8 +37,13 @@
 #define PRODUCERS_HEAD_BYTES 128u
 #define PRODUCERS_UNCOUNTED (UINT64_C(1) << 32)
 #define PRODUCERS_OF_PARTITION_MAX 4096u
+/* The writer makes no larger file. Earlier versions never used the place of a forgotten producer again, so every reader
+ * takes a file up to the second bound; one that is larger still is forgotten as a damaged one is. */
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
-#define PRODUCERS_OF_WORKER_MAX 65536u /* about 1 KiB each */
+#define PRODUCERS_FILE_READ_MAX (64u << 20)
+/* About 1 KiB each. A worker accepts no further producer above this bound; producers that a file names are always
+ * taken, because a start with fewer shards brings the files of several workers to one. */
+#define PRODUCERS_OF_WORKER_MAX 65536u
 
 #define PRODUCERS_BOOT_BYTES 16u
 
@@ -98,7 +103,8 @@ typedef struct producer_entry {
 typedef struct producers {
     producer_entry **table; /* open addressing by id; NULL until the first one */
     uint32_t capacity, count;
-    uint32_t places; /* of the file */
+    uint32_t places;                                /* of the file, those of forgotten producers too */
+    uint64_t used[PRODUCERS_OF_PARTITION_MAX / 64]; /* a bit for each place that an entry has */
     uint64_t incarnation, barrier;
     uint64_t proven;   /* log and slots are on the device up to here; UINT64_MAX: not known */
     uint64_t covered;  /* the last `end` of the file; UINT64_MAX: none */
@@ -107,6 +113,7 @@ typedef struct producers {
     uint32_t covered_number;
     bool exists, dirty, directory_dirty;
     bool durable;       /* the level at which the last `end` was written */
+    bool renewed;       /* when it was opened: the one before could not be read and has another name */
     bool lost;          /* what the file says cannot be trusted */
     int fd;             /* -1: not open */
     cached_file listed; /* while it is open */
@@ -116,6 +123,8 @@ typedef struct producers {
     const char *directory;
 } producers;
 
+/* What a file becomes that cannot be read, once the log goes on without it: whoever began before is a stranger then. */
+#define PRODUCERS_UNREADABLE "producers.unreadable"
 /* Reads the file, if there is one. `end`: of the log. What cannot be trusted is forgotten, and `known_last` becomes the
  * barrier. 0, or -1 and errno. */
 int producers_open(producers *p, uint64_t end);

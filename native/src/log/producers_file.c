@@ -21,6 +21,24 @@ static void path_of(const producers *p, char *out, size_t size) { snprintf(out, 
 
 static uint64_t entry_at(uint32_t place) { return PRODUCERS_HEAD_BYTES + (uint64_t)place * PRODUCER_ENTRY_BYTES; }
 
+/* ---- places ---- */
+
+static void use_place(producers *p, uint32_t place) {
+    if (place < PRODUCERS_OF_PARTITION_MAX) p->used[place / 64] |= UINT64_C(1) << place % 64;
+    if (place >= p->places) p->places = place + 1;
+}
+
+static void leave_place(producers *p, uint32_t place) { /* one behind the bound is never used again */
+    if (place < PRODUCERS_OF_PARTITION_MAX) p->used[place / 64] &= ~(UINT64_C(1) << place % 64);
+}
+
+/* The first place without an entry; UINT32_MAX: all places that a reader takes have one. */
+static uint32_t free_place(const producers *p) {
+    for (uint32_t i = 0; i < PRODUCERS_OF_PARTITION_MAX / 64; i++)
+        if (p->used[i] != UINT64_MAX) return i * 64 + (uint32_t)__builtin_ctzll(~p->used[i]);
+    return UINT32_MAX;
+}
+
 /* ---- bytes ---- */
 
 static void encode_head(const producers *p, uint8_t *out) {
@@ -100,16 +118,15 @@ static int open_file(producers *p) {
 
 /* ---- reading ---- */
 
-/* The slots of one entry that the log proves. False: one of them has no records there, or is torn, or there was no
- * room. After a power loss (`lossy`) slots behind the end may have overwritten the newest before it: then all is
- * lost. */
-static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end, bool lossy) {
+/* The slots of one entry that the log proves. 1; 0: one of them has no records there, or is torn; -1: no memory. After
+ * a power loss (`lossy`) slots behind the end may have overwritten the newest before it: then all is lost. */
+static int take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end, bool lossy) {
     uint64_t producer = load_u64(at), next = 0, behind = 0;
     uint32_t epoch = 0, last = 0;
     bool any = false, proven = true;
     producer_slot s;
     if (load_u64(at + 56) != producers_check(p->incarnation, producer, at, 56))
-        return true; /* free, or its birth was torn */
+        return 1; /* free, or its birth was torn */
     const uint8_t *slots = at + ENTRY_HEAD_BYTES;
     for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
         if (!producers_slot(p->incarnation, producer, slot, &s)) {
@@ -130,13 +147,15 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
         if (s.sequence >= *most) *most = s.sequence + 1;
     }
     p->lost |= lossy && behind > next + PRODUCER_SLOTS;
+    p->lost |= any && p->count >= PRODUCERS_OF_PARTITION_MAX;
     if (!any || p->lost) return proven;
-    producer_entry *e = producers_enter(p, producer);
+    producer_entry *e = producers_add(p, producer);
     if (e == NULL) {
-        p->lost = true;
-        return false;
+        errno = ENOMEM;
+        return -1;
     }
     e->place = place;
+    use_place(p, place);
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
         if (producers_slot(p->incarnation, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch &&
             producers_there(&s, end))
@@ -144,35 +163,47 @@ static bool take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t
     return proven;
 }
 
+/* Those of a file that has just been made, in the order of the table. */
+static void number_places(producers *p) {
+    p->places = 0;
+    memset(p->used, 0, sizeof p->used);
+    p->counted = p->covering = 0;
+    for (uint32_t i = 0; i < p->capacity; i++) {
+        producer_entry *e = p->table[i];
+        if (e == NULL) continue;
+        e->place = p->places;
+        use_place(p, e->place);
+        for (uint32_t k = 0; k < PRODUCER_SLOTS; k++)
+            if (e->slots[k].epoch != UINT32_MAX) producers_count(p, e->slots[k].count);
+    }
+}
+
 /* The file anew, of what is in memory. What it had before may come back with a power loss: `covered` tells then. */
 static int make_file(producers *p) {
     char path[FILE_PATH_MAX];
     uint32_t place = 0;
     size_t length = entry_at(p->count);
+    if (length > PRODUCERS_FILE_BYTES_MAX) {
+        errno = EFBIG;
+        return -1;
+    }
     uint8_t *content = calloc(1, length);
     if (content == NULL) {
         errno = ENOMEM;
         return -1;
     }
-    producers_file_close(p);
-    p->covered = p->proven = UINT64_MAX;
-    p->covered_number = 0;
-    p->counted = p->covering = 0;
     encode_head(p, content);
-    for (uint32_t i = 0; i < p->capacity; i++) {
-        if (p->table[i] == NULL) continue;
-        p->table[i]->place = place;
-        for (uint32_t k = 0; k < PRODUCER_SLOTS; k++)
-            if (p->table[i]->slots[k].epoch != UINT32_MAX) producers_count(p, p->table[i]->slots[k].count);
-        encode_entry(p, p->table[i], content + entry_at(place++));
-    }
-    p->places = place;
+    for (uint32_t i = 0; i < p->capacity; i++)
+        if (p->table[i] != NULL) encode_entry(p, p->table[i], content + entry_at(place++));
     path_of(p, path, sizeof path);
     int fd = file_make_whole(p->disk, p->files, path, content, length), error = errno;
     free(content);
     errno = error;
     if (fd < 0) return -1;
     cache(p, fd);
+    number_places(p);
+    p->covered = p->proven = UINT64_MAX;
+    p->covered_number = 0;
     p->exists = p->dirty = p->directory_dirty = true;
     return 0;
 }
@@ -185,7 +216,7 @@ static int read_all(producers *p, int fd, uint8_t **content, size_t *length) {
         if (bytes != NULL) n = p->disk->pread(p->disk->context, fd, bytes + have, capacity - have, (off_t)have);
         if (n < 0 && bytes != NULL && errno == EINTR) continue;
         if (n > 0) have += (size_t)n;
-        if (n < 0 || have > PRODUCERS_FILE_BYTES_MAX) {
+        if (n < 0 || have > PRODUCERS_FILE_READ_MAX) {
             free(bytes);
             if (n >= 0) errno = EFBIG;
             return -1;
@@ -236,10 +267,17 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = version == VERSION;
     if (!same_boot && (version != VERSION || !producers_prove(content, length, p->incarnation, end)))
         return forget_all(p);
-    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES)
-        proven &= take_entry(p, content + at, p->places++, end, !same_boot);
+    uint32_t places = (uint32_t)((length - PRODUCERS_HEAD_BYTES) / PRODUCER_ENTRY_BYTES);
+    for (uint32_t place = 0; place < places; place++) {
+        int taken = take_entry(p, content + entry_at(place), place, end, !same_boot);
+        if (taken < 0) return -1;
+        proven &= taken > 0;
+    }
+    p->places = places;
     if (p->lost) return forget_all(p);
-    if (!same_boot || !proven || length != entry_at(p->places)) return make_file(p);
+    if (!same_boot || !proven || length != entry_at(places)) return make_file(p);
+    /* A file of an earlier version gets small; where there is no room for that it serves as it is. */
+    if (places > PRODUCERS_OF_PARTITION_MAX && make_file(p) == 0) return 0;
     for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES)
         if (load_u64(half + 24) == producers_check(p->incarnation, 0, half, 24) &&
             load_u32(half + 16) > p->covered_number)
@@ -247,6 +285,15 @@ static int take_content(producers *p, const uint8_t *content, size_t length, uin
     if (!p->durable) unflag(p, content);
     p->counted = PRODUCERS_UNCOUNTED; /* some of its slots are of epochs that have ended */
     return 0;
+}
+
+/* Whether there was a file that could not be read, and the log has gone on without it. */
+static bool is_set_aside(const producers *p) {
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof path, "%s/" PRODUCERS_UNREADABLE, p->directory);
+    int fd = file_open(p->disk, p->files, path, O_RDONLY);
+    if (fd >= 0) p->disk->close(p->disk->context, fd);
+    return fd >= 0 || errno != ENOENT;
 }
 
 int producers_open(producers *p, uint64_t end) {
@@ -258,11 +305,15 @@ int producers_open(producers *p, uint64_t end) {
     p->barrier = p->memory->barrier;
     p->covered = p->proven = UINT64_MAX;
     int fd = file_open(p->disk, p->files, path, O_RDONLY);
-    if (fd < 0) return errno == ENOENT ? 0 : -1;
+    if (fd < 0 && errno != ENOENT) return -1;
+    if (fd < 0) {
+        p->renewed = is_set_aside(p);
+        return p->renewed ? forget_all(p) : 0;
+    }
     int result = read_all(p, fd, &content, &length), error = errno;
     p->disk->close(p->disk->context, fd);
     errno = error;
-    if (result != 0) return -1;
+    if (result != 0) return error == EFBIG ? forget_all(p) : -1;
     p->exists = p->dirty = true;
     result = take_content(p, content, length, end);
     error = errno;
@@ -284,9 +335,15 @@ int producers_file_put(producers *p, producer_entry *e, const producer_slot *s) 
     uint8_t bytes[PRODUCER_ENTRY_BYTES];
     if (!p->exists && make_file(p) != 0) return -1;
     if (e->place == UINT32_MAX) { /* its place is used only once it is whole */
+        uint32_t place = free_place(p);
+        if (place == UINT32_MAX) { /* never: there are fewer producers than places */
+            errno = EFBIG;
+            return -1;
+        }
         encode_entry(p, e, bytes);
-        if (put(p, bytes, PRODUCER_ENTRY_BYTES, entry_at(p->places)) != 0) return -1;
-        e->place = p->places++;
+        if (put(p, bytes, PRODUCER_ENTRY_BYTES, entry_at(place)) != 0) return -1;
+        e->place = place;
+        use_place(p, place);
     }
     encode_slot(p, e->producer, s, bytes);
     uint64_t at = entry_at(e->place) + ENTRY_HEAD_BYTES + s->sequence % PRODUCER_SLOTS * SLOT_BYTES;
@@ -296,7 +353,9 @@ int producers_file_put(producers *p, producer_entry *e, const producer_slot *s) 
 void producers_file_drop(producers *p, producer_entry *e) {
     static const uint8_t none[PRODUCER_ENTRY_BYTES];
     p->counted += PRODUCERS_UNCOUNTED;
-    if (e->place != UINT32_MAX) put(p, none, sizeof none, entry_at(e->place));
+    if (e->place == UINT32_MAX) return;
+    put(p, none, sizeof none, entry_at(e->place));
+    leave_place(p, e->place);
 }
 
 void producers_count(producers *p, uint32_t messages) { p->counted += messages > 0 ? 1 : PRODUCERS_UNCOUNTED; }

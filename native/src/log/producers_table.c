@@ -37,6 +37,10 @@ void producers_begin_epoch(producer_entry *e, uint32_t epoch) {
 
 producer_entry *producers_enter(producers *p, uint64_t producer) {
     if (p->count >= PRODUCERS_OF_PARTITION_MAX || p->memory->used >= PRODUCERS_OF_WORKER_MAX) return NULL;
+    return producers_add(p, producer);
+}
+
+producer_entry *producers_add(producers *p, uint64_t producer) {
     if ((p->count + 1) * 2 > p->capacity && !grow(p)) return NULL;
     producer_entry *e = malloc(sizeof *e);
     if (e == NULL) return NULL;

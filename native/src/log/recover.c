@@ -219,7 +219,7 @@ static bool whole_batches(const recovery *r) {
     int fd = open_in(r->directory, "producers", O_RDONLY);
     if (fd < 0) return false;
     size_t size = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size : 0;
-    uint8_t *content = size > 0 && size <= PRODUCERS_FILE_BYTES_MAX ? malloc(size) : NULL;
+    uint8_t *content = size > 0 && size <= PRODUCERS_FILE_READ_MAX ? malloc(size) : NULL;
     const segment_info *last = r->out->segments_count > 0 ? &r->out->segments[r->out->segments_count - 1] : NULL;
     uint64_t end = last != NULL ? last->start_offset + last->count : 0;
     bool whole = content != NULL && pread(fd, content, size, 0) == (ssize_t)size && last != NULL &&

@@ -109,8 +109,9 @@ static bool take_name(partition_names *out, segment_names *list, const char *nam
     if (strcmp(name, "consumer-offsets") == 0) return out->table = true;
     if (strcmp(name, "offsets") == 0) return out->offsets = true;
     if (strcmp(name, "producers") == 0) return out->producers = true;
-    static const char *const others[] = {"incarnation", "incarnation.tmp", "imported.tmp", "consumer-offsets.tmp",
-                                         "offsets.imported"};
+    static const char *const others[] = {"incarnation",          "incarnation.tmp",  "imported.tmp",
+                                         "consumer-offsets.tmp", "offsets.imported", "producers.unreadable",
+                                         "producers.tmp"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(name, others[i]) == 0) return true;
     return false;

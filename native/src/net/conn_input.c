@@ -163,12 +163,11 @@ static void no_buffer_left(conn *c) {
 /* The operation brought the first bytes; the rest that is already there comes by plain calls into the block, as much as
  * a pass may take. */
 void conn_fill_block(conn *c) {
-    uint32_t most = stream_translates(&c->stream) ? PARTIAL_FILL_BYTES : UINT32_MAX; /* that costs time */
-    for (uint32_t had = c->frame.block_have; c->frame.block_have - had < most;) {
+    for (;;) {
         uint32_t room = (c->frame.block_size < c->frame.keep_length ? c->frame.block_size : c->frame.keep_length) -
                         c->frame.block_have;
         if (room == 0 || c->closing || c->net->filled_bytes >= FILL_BYTES_PER_PASS || !share_may_grow(c)) return;
-        if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES;
+        if (room > PARTIAL_FILL_BYTES) room = PARTIAL_FILL_BYTES; /* more costs time where it is translated */
         ssize_t got = stream_receive_now(&c->stream, c->frame.block + c->frame.block_have, room);
         if (got == 0) c->input.ended = true;
         if (got < 0 && errno != EAGAIN && errno != EINTR && stream_translates(&c->stream)) conn_close(c);
@@ -176,6 +175,7 @@ void conn_fill_block(conn *c) {
         count_partial(c, (uint32_t)got);
         c->net->filled_bytes += (uint64_t)got;
         c->core->counters.bytes_in += (uint64_t)got;
+        if (stream_translates(&c->stream)) return; /* it has given what belongs to a turn */
     }
 }
 

@@ -128,6 +128,12 @@ static bool waits_further(conn *c) {
     return true;
 }
 
+/* Of the answer to a poll. */
+static const dialect *poll_form(const conn *c) {
+    bool positions = c->frame.head.positions && c->dialect->positions != NULL;
+    return positions ? c->dialect->positions : c->dialect;
+}
+
 /* ---- the connection as a caller ---- */
 
 /* False: it closes, and nobody hears the answer. */
@@ -146,7 +152,7 @@ static void on_status(const caller *to, uint32_t status) {
     c->move_wanted = conn_wants_to_move(c);
     /* Who has lost the partition learns it by an empty answer, and asks for the next one. */
     if (status != STATUS_NOT_RESOLVED_CONSUMER || c->frame.head.kind != REQUEST_POLL) conn_reply_status(c, status);
-    else conn_reply_bytes(c, c->output.small, c->dialect->put_empty_poll(c->frame.head_bytes, c->output.small));
+    else conn_reply_bytes(c, c->output.small, poll_form(c)->put_empty_poll(c->frame.head_bytes, c->output.small));
 }
 
 static void on_committed(const caller *to, uint64_t offset) {
@@ -219,7 +225,7 @@ static bool lend(const caller *to, uint8_t **records) {
 }
 
 static void put_head(const caller *to, uint8_t *at, const poll_summary *whole) {
-    ((const conn *)to->owner)->dialect->put_poll_head(at, whole);
+    poll_form(to->owner)->put_poll_head(at, whole);
 }
 
 static size_t convert(const caller *to, uint8_t *records, size_t length) {
@@ -279,8 +285,8 @@ static caller caller_of(conn *c) {
     return (caller){.calls = c->large != NULL ? &packed : &calls,
                     .owner = c,
                     .session = &c->session,
-                    .dialect = c->dialect->poll_number,
-                    .head_bytes = c->dialect->poll_head_bytes,
+                    .dialect = poll_form(c)->poll_number,
+                    .head_bytes = poll_form(c)->poll_head_bytes,
                     .one_window = c->dialect->record_form != 0};
 }
 
@@ -366,6 +372,7 @@ void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what) {
         conn_reply_status(c, STATUS_INVALID_COMMAND);
         return;
     }
+    what->bytes_max = q.consumer.bytes_max;
     caller from = caller_of(c);
     execution result = execute_for_group(c->core, &c->session, owner, what, &from);
     if (result != EXECUTED) not_executed(c, result, &q);

@@ -103,6 +103,7 @@ static uint32_t run_queue(net *n, conn_queue *q, uint32_t count_max, int64_t unt
         if (q->first == NULL) q->last = NULL;
         c->in_ready = false;
         bool unpacks = !c->closing && c->state == CONN_UNPACKING;
+        if (c->input.unread) look_at = count; /* what is translated takes as long as many frames, and may bring none */
         if (c->closing) conn_try_free(c);
         else conn_advance(c);
         frames = n->core->counters.frames - frames;

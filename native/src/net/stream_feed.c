@@ -47,6 +47,7 @@ bool feed_refill(stream_feed *f, stream *below, uint8_t room[FEED_ROOM_BYTES], s
     if (got <= 0) return false;
     f->bytes = room;
     f->length = (uint32_t)got;
+    f->full = (size_t)got == length;
     f->borrowed = true;
     return true;
 }

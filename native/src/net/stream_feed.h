@@ -14,6 +14,7 @@ typedef struct stream_feed {
     bool taking;   /* nothing is read but what was lent */
     bool ended;    /* the stream below has */
     bool broken;   /* or has failed */
+    bool full;     /* the last refill brought all that it had room for */
 } stream_feed;
 
 void feed_take(stream_feed *f, const uint8_t *bytes, uint32_t length);

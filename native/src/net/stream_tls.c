@@ -144,10 +144,11 @@ static ssize_t open_further(stream *s) {
     return -1;
 }
 
-/* As many records as there are and fit. */
+/* As many records as there are, fit, and belong to one turn. One that brings nothing (an update of keys, a ticket)
+ * counts as any other: OpenSSL returns after each (SSL_MODE_AUTO_RETRY is off). */
 static size_t read_records(tls_stream *t, uint8_t *data, size_t length) {
     size_t got = 0;
-    while (got < length && !t->broken) {
+    for (unsigned steps = 0; got < length && steps < TLS_RECORDS_PER_READ && !t->broken; steps++) {
         size_t part = 0;
         ERR_clear_error();
         if (SSL_read_ex(t->ssl, data + got, length - got, &part) == 1) {
@@ -156,6 +157,7 @@ static size_t read_records(tls_stream *t, uint8_t *data, size_t length) {
             continue;
         }
         int why = SSL_get_error(t->ssl, 0);
+        if (why == SSL_ERROR_WANT_READ && t->feed.length > 0) continue;
         if (why == SSL_ERROR_WANT_READ && feed_refill(&t->feed, &t->socket, t->tls->in, length - got)) continue;
         if (why == SSL_ERROR_ZERO_RETURN) t->ended = true;
         else if (why == SSL_ERROR_WANT_WRITE ? t->owed == 0 && !t->leaving : why != SSL_ERROR_WANT_READ)

@@ -216,6 +216,7 @@ static ssize_t receive_now(stream *s, void *data, size_t length) {
                              length - got);
         feed_skip(&t->feed, used);
         if (t->feed.length > 0 || got == length) break;
+        if (refills > 0 && !t->feed.full) break; /* the stream below has no more, or its share of a turn is over */
         if (refills++ == REFILLS_MAX || !feed_refill(&t->feed, &t->below, t->of->in, length - got)) break;
     }
     if (t->feed.broken || !feed_settle(&t->feed)) t->broken = true;
@@ -253,7 +254,7 @@ static void say_end(websocket_stream *t) {
 /* A close with input that nobody has read is a reset, which may overtake what was said. */
 static void drain(websocket_stream *t) {
     for (unsigned i = 0; i < DRAINS_MAX; i++)
-        if (stream_receive_now(&t->below, t->of->in, FEED_ROOM_BYTES) <= 0) return;
+        if (stream_receive_now(&t->below, t->of->in, FEED_ROOM_BYTES) < (ssize_t)FEED_ROOM_BYTES) return;
 }
 
 static void end_output(stream *s) {

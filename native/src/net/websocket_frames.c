@@ -186,11 +186,14 @@ static size_t take_aside(frame_input *f, const uint8_t *in, size_t length) {
 size_t frames_decode(frame_input *f, const frame_limits *limits, const uint8_t *in, size_t length, size_t *used,
                      uint8_t *out, size_t room) {
     size_t at = 0, written = 0;
+    unsigned ended = 0;
     while (!f->closed) {
         if (f->in_frame && f->left == 0) {
             end_frame(f);
+            ended++;
             continue;
         }
+        if (ended >= FRAMES_PER_DECODE) break;
         if (at == length) break;
         if (!f->in_frame) {
             at += take_head(f, limits, in + at, length - at);

@@ -55,7 +55,10 @@ typedef struct frame_input {
     bool broken;         /* it was no good CLOSE */
 } frame_input;
 
-/* Decodes into `out`, up to its room; how many bytes of `in` that took is in `used`. Bytes written. */
+#define FRAMES_PER_DECODE 1024u /* PINGs and empty fragments bring nothing, and take their time */
+
+/* Decodes into `out`, up to its room, as many frames as belong to one call; how many bytes of `in` that took is in
+ * `used`. Bytes written. */
 size_t frames_decode(frame_input *f, const frame_limits *limits, const uint8_t *in, size_t length, size_t *used,
                      uint8_t *out, size_t room);
 /* The head of a binary message of one frame. Its length. */

@@ -125,6 +125,7 @@ static descriptor descriptor_of(const forwarded *f, const partition_request *wha
                     .value = what->value,
                     .assignment = what->assignment,
                     .dialect = f->to.dialect,
+                    .bytes_max = what->bytes_max,
                     .flags = what->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
     if (what->kind != REQUEST_SEND) return d;
     d.assignment = what->by.producer;

@@ -3,12 +3,14 @@
  * request  u32 length of what follows, u32 code, payload
  * answer   u32 status, u32 length, payload
  * produced u8 kind, 3 zeros, u32 count, u64 first
- * polled   u32 partition, u64 current offset, u32 count, records */
+ * polled   u32 partition, u64 current offset, u32 count, records
+ * position the same with more behind the count (positions.c) */
 #include "wire/dialect.h"
 
 #include "base/bytes.h"
 #include "wire/frame_limits.h"
 #include "wire/classic_request.h"
+#include "wire/positions.h"
 
 #define POLLED_HEAD_SIZE 16u
 #define PRODUCED_SIZE 16u
@@ -19,7 +21,9 @@ static request_kind kind_of(uint32_t code) {
     case CODE_SEND_MESSAGES:
     case CODE_SEND_ONCE: return REQUEST_SEND;
     case CODE_POLL_MESSAGES:
+    case CODE_POLL_POSITION:
     case CODE_POLL_AND_WAIT: return REQUEST_POLL;
+    case CODE_STORE_POSITION:
     case CODE_STORE_CONSUMER_OFFSET: return REQUEST_STORE;
     default: return REQUEST_OTHER;
     }
@@ -30,6 +34,7 @@ static bool read_head(const uint8_t *head, frame_head *out) {
     out->code = load_u32(head + 4);
     out->kind = kind_of(out->code);
     out->sends = out->kind == REQUEST_SEND;
+    out->positions = out->code == CODE_POLL_POSITION;
     if (length < 4) return false;
     out->length = length - 4;
     out->length_max = frame_limit(out->code);
@@ -45,6 +50,10 @@ static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
     if (head->code == CODE_SEND_ONCE) return request_parse_send_once(payload, head->length, out);
     if (head->kind == REQUEST_SEND) return send_request_parse(payload, head->length, &out->send);
     if (head->code == CODE_POLL_AND_WAIT) good = request_parse_waiting_poll(payload, head->length, &out->consumer);
+    else if (head->code == CODE_POLL_POSITION)
+        good = request_parse_poll_position(payload, head->length, &out->consumer);
+    else if (head->code == CODE_STORE_POSITION)
+        good = request_parse_store_position(payload, head->length, &out->consumer);
     else if (head->kind == REQUEST_POLL) good = request_parse_poll(payload, head->length, &out->consumer);
     else if (head->kind == REQUEST_STORE) good = request_parse_store(payload, head->length, &out->consumer);
     if (!good) out->kind = REQUEST_OTHER;
@@ -93,7 +102,7 @@ static size_t put_empty_poll(const uint8_t *head, uint8_t *at) {
 
 const dialect dialect_classic = {.name = "classic",
                                  .number = DIALECT_CLASSIC,
-                                 .answer_bytes = FRAME_HEADER_SIZE + POLLED_HEAD_SIZE,
+                                 .answer_bytes = FRAME_HEADER_SIZE + POSITION_HEAD_SIZE,
                                  .head_bytes = FRAME_HEADER_SIZE,
                                  .poll_number = DIALECT_CLASSIC,
                                  .poll_head_bytes = FRAME_HEADER_SIZE + POLLED_HEAD_SIZE,
@@ -105,4 +114,5 @@ const dialect dialect_classic = {.name = "classic",
                                  .put_empty_poll = put_empty_poll,
                                  .put_produced = put_produced,
                                  .put_payload_head = put_payload_head,
-                                 .put_poll_head = put_poll_head};
+                                 .put_poll_head = put_poll_head,
+                                 .positions = &dialect_positions};

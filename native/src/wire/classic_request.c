@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PRODUCER_HEAD_BYTES 20u
+#define POSITION_HEAD_BYTES 12u
 
 typedef struct reader {
     const uint8_t *at, *end;
@@ -62,6 +63,13 @@ bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_
     return out->wait_ms <= POLL_WAIT_MAX_MS;
 }
 
+bool request_parse_poll_position(const uint8_t *payload, size_t length, consumer_request *out) {
+    if (length < 4 || !request_parse_waiting_poll(payload, length - 4, out)) return false;
+    out->bytes_max = load_u32(payload + out->kept_length);
+    out->kept_length += 4;
+    return true;
+}
+
 uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out) {
     if (length < PRODUCER_HEAD_BYTES || load_u64(payload) == 0) return STATUS_INVALID_COMMAND;
     out->by = (producer_batch){.producer = load_u64(payload), .sequence = load_u64(payload + 8)};
@@ -78,5 +86,15 @@ bool request_parse_store(const uint8_t *payload, size_t length, consumer_request
     memset(out, 0, sizeof *out);
     if (!parse_head(&r, out) || r.end - r.at < 8) return false;
     out->value = load_u64(r.at);
+    return true;
+}
+
+bool request_parse_store_position(const uint8_t *payload, size_t length, consumer_request *out) {
+    if (length < POSITION_HEAD_BYTES ||
+        !request_parse_store(payload + POSITION_HEAD_BYTES, length - POSITION_HEAD_BYTES, out))
+        return false;
+    out->positioned = true;
+    out->history = load_u64(payload);
+    out->epoch = load_u32(payload + 8);
     return true;
 }

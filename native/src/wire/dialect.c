@@ -1,9 +1,11 @@
 /* All dialects, by number and by the name that a listener has for them. */
 #include "wire/dialect.h"
 
+#include "wire/positions.h"
+
 #include <string.h>
 
-static const dialect *const all[] = {&dialect_classic, &dialect_iggy09, &dialect_values};
+static const dialect *const all[] = {&dialect_classic, &dialect_iggy09, &dialect_values, &dialect_positions};
 
 const dialect *dialect_of(uint8_t number) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

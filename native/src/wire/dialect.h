@@ -16,6 +16,7 @@ typedef struct frame_head {
     uint32_t code;            /* what Python calls the command */
     request_kind kind, inner; /* inner: of REQUEST_PACKED, what it is when it was looked at */
     bool sends;               /* records */
+    bool positions;           /* a poll whose answer has the head of `dialect.positions` */
     bool admitted;            /* false from read_head */
     uint32_t length;          /* bytes behind the head */
     uint32_t length_max;      /* a longer one is refused: drained up to `drained_max`, above it the connection ends */
@@ -25,7 +26,7 @@ typedef struct frame_head {
 } frame_head;
 
 /* Numbers: a connection that moves keeps its own, and Python has a dispatcher for each that clients speak. */
-enum { DIALECT_CLASSIC = 1, DIALECT_VALUES = 2, DIALECT_IGGY09 = 3, DIALECT_UNNAMED = 9 };
+enum { DIALECT_CLASSIC = 1, DIALECT_VALUES = 2, DIALECT_IGGY09 = 3, DIALECT_POSITIONS = 4, DIALECT_UNNAMED = 9 };
 
 typedef struct dialect dialect;
 struct dialect {
@@ -57,6 +58,7 @@ struct dialect {
                                size_t length);                 /* a payload follows */
     size_t (*put_produced)(uint8_t *at, const produced *made); /* NULL: it has no such requests */
     void (*put_poll_head)(uint8_t *at, const poll_summary *whole);
+    const dialect *positions; /* writes the heads of polls that ask for positions; NULL: there are no such polls */
     /* Of one that stands for several: which of them begins with these DIALECT_FIRST_BYTES. Its `read_head` always says
      * false, so that nobody else pays for the question. */
     const dialect *(*choose)(const uint8_t *first);

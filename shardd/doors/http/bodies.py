@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from shardd.doors.http.errors import JSON, RejectedError
 
 ALL_BODIES_BYTES_MAX: Final = 64 << 20
+DROPPED_BYTES_MAX: Final = 16 << 20  # of a body that is too large
 ADDRESS_SHARE: Final = 2  # one address has at most 1/2 of that
 
 
@@ -31,6 +33,7 @@ class Bodies:
         if not declared and "transfer-encoding" not in request.headers:
             return b""  # there is none
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
+            await self._drop(request, 0)
             raise _too_large()
         chunks: list[bytes] = []
         size = 0
@@ -41,7 +44,7 @@ class Bodies:
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > self._body_bytes_max:
-                        raise _too_large()
+                        break
         except TimeoutError:
             self.release(host, size)
             raise RejectedError(408, "The body did not come in time", close=True) from None
@@ -51,7 +54,26 @@ class Bodies:
         except BaseException:
             self.release(host, size)
             raise
+        if size > self._body_bytes_max:
+            self.release(host, size)
+            chunks.clear()
+            await self._drop(request, size)
+            raise _too_large()
         return b"".join(chunks)
+
+    async def _drop(self, request: Request, size: int) -> None:
+        """Takes in what is left, up to a bound: a client that writes all of it before it reads would get a reset
+        instead of the answer. One that asks whether it may send (`Expect`) reads first."""
+        if "expect" in request.headers:
+            return
+        if getattr(request, "_stream_consumed", False):
+            return  # its last piece was the one too much
+        with contextlib.suppress(TimeoutError, ClientDisconnect):
+            async with asyncio.timeout(self._timeout_s):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > DROPPED_BYTES_MAX:
+                        return
 
     def release(self, host: str, size: int) -> None:
         self._all -= size
@@ -67,7 +89,6 @@ class Bodies:
 
 
 def _too_large() -> RejectedError:
-    """What is left of it is taken in and dropped, for as long as a head may take: the client hears why."""
     return RejectedError(413, "Payload too large")
 
 

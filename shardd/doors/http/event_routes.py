@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -27,6 +28,8 @@ _WAIT_S: Final = 5.0  # of one request to the worker, which goes on for so long 
 _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_MAX_S: Final = 1.0
 _ALIVE_S: Final = 15.0
+_OFFSET_MAX: Final = (1 << 64) - 1
+_EVENT_ID: Final = re.compile(r"(?:(\d{1,20})-)?(-1|\d{1,20})", re.ASCII)
 
 
 class EventQuery(msgspec.Struct, frozen=True):
@@ -38,13 +41,45 @@ class EventQuery(msgspec.Struct, frozen=True):
     value: U64 = 0
 
 
+class Place:
+    """Where a stream goes on. `history`: the incarnation to which `at` belongs, 0: that of the next poll. `is_kept`:
+    the client has had what is before `at`, so it is told when messages from there on are gone."""
+
+    def __init__(self, at: int, *, history: int = 0, is_kept: bool = False) -> None:
+        self.at, self.history, self.is_kept = at, history, is_kept
+
+    def reset(self, polled: Any) -> bytes | None:
+        """The event that says that the client misses messages, or that those it had are of another history. The place
+        moves to the oldest message there is."""
+        here, at, first = self.history, self.at, polled["first_offset"]
+        self.history = polled["incarnation"]
+        if here not in (0, self.history) or (self.is_kept and at > polled["end"]):
+            self.at = first
+            polled["count"] = 0
+        elif self.is_kept and at < first and (not polled["count"] or _first_of(polled) > at):
+            self.at = _first_of(polled) if polled["count"] else first
+        else:
+            if not self.is_kept and not polled["count"]:
+                self.at = max(at, first)
+            self.is_kept = True
+            return None
+        self.is_kept = True
+        told = {"expected": at, "offset": self.at, "incarnation": self.history, "before": here or self.history}
+        return b"event: reset\nid: %d-%d\ndata: %b\n\n" % (self.history, self.at - 1, msgspec.json.encode(told))
+
+
+def _first_of(polled: Any) -> int:
+    offset: int = next(iter(polled_messages(polled["records"], 1))).header.offset
+    return offset
+
+
 class EventResponse(Response):
     """Until its client leaves."""
 
-    def __init__(self, call: Call, first: Any, at: int) -> None:
+    def __init__(self, call: Call, first: Any, place: Place) -> None:
         self._call = call
         headers = {"cache-control": "no-store"}
-        self._answer = StreamingResponse(_events(call, first, at), media_type=EVENTS, headers=headers)
+        self._answer = StreamingResponse(_events(call, first, place), media_type=EVENTS, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -56,14 +91,19 @@ class EventResponse(Response):
 async def follow(call: Call) -> Response:
     """What is wrong is answered before the stream begins."""
     said: EventQuery = call.query
-    last = call.request.headers.get("last-event-id", "")
-    if said.kind not in ("offset", "first", "last") or not (last == "" or (last.isascii() and last.isdecimal())):
-        raise RejectedError(400, "Failed to deserialize query string: offset, first or last; Last-Event-ID: an offset")
-    kind, value = (PollingKind.OFFSET, int(last[:20]) + 1) if last else (POLLING[said.kind], said.value)
+    last = _EVENT_ID.fullmatch(call.request.headers.get("last-event-id", "") or "-1")
+    if said.kind not in ("offset", "first", "last") or last is None:
+        raise RejectedError(
+            400, "Failed to deserialize query string: offset, first or last; Last-Event-ID: an id of an event"
+        )
+    kind, value = POLLING[said.kind], said.value
+    place = Place(value if kind is PollingKind.OFFSET else 0)
+    if last[0] != "-1":
+        kind, value = PollingKind.OFFSET, min(int(last[2]) + 1, _OFFSET_MAX)
+        place = Place(value, history=int(last[1] or 0), is_kept=True)
     call.polls.streams.enter(call.host)
     try:
-        at = value if kind is PollingKind.OFFSET else 0
-        return EventResponse(call, await _poll(call, kind, value), at)
+        return EventResponse(call, await _poll(call, kind, value), place)
     except BaseException:
         call.polls.streams.leave(call.host)
         raise
@@ -96,23 +136,26 @@ async def _wait(call: Call, at: int) -> bool:
     return True
 
 
-async def _events(call: Call, polled: Any, at: int) -> AsyncIterator[bytes]:
-    """`at`: where it goes on when nothing was found. Ends with the token, and with what is followed: the client comes
-    back, and hears why."""
+async def _events(call: Call, polled: Any, place: Place) -> AsyncIterator[bytes]:
+    """`place`: where it goes on when nothing was found. Ends with the token, and with what is followed: the client
+    comes back, and hears why."""
     pause_s, alive_s = _PAUSE_FIRST_S, time.monotonic()
     yield b": follows\n\n"
     while True:
+        told = place.reset(polled)
+        if told is not None:
+            yield told
         for message in polled_messages(polled["records"], polled["count"]):
-            at, pause_s, alive_s = message.header.offset + 1, _PAUSE_FIRST_S, time.monotonic()
-            yield b"id: %d\ndata: %b\n\n" % (message.header.offset, msgspec.json.encode(message))
+            place.at, pause_s, alive_s = message.header.offset + 1, _PAUSE_FIRST_S, time.monotonic()
+            yield b"id: %d-%d\ndata: %b\n\n" % (place.history, message.header.offset, msgspec.json.encode(message))
         if time.monotonic() - alive_s >= _ALIVE_S:
             alive_s = time.monotonic()
             yield b": nothing new\n\n"
         try:
-            if not polled["count"] and not await _wait(call, at):
+            if not polled["count"] and told is None and not await _wait(call, place.at):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-            polled = await _poll(call, PollingKind.OFFSET, at)
+            polled = await _poll(call, PollingKind.OFFSET, place.at)
         except (NotAuthenticatedError, ShardError, WorkerLostError):
             return
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardd.doors.http.sizes import size_text
 from shardd.protocol.errors import ShardError, Status
@@ -95,32 +96,42 @@ class StreamName(msgspec.Struct, frozen=True):
 
 
 class TopicUpdate(msgspec.Struct, frozen=True):
-    """`message_expiry` in microseconds, `max_topic_size` in bytes; 0: the server's default, 2^64-1: no end."""
+    """What is absent stays. `message_expiry` in microseconds, `max_topic_size` in bytes; 0: the server's default,
+    2^64-1: no end."""
 
     name: str
-    compression: CompressionName = msgspec.field(name="compression_algorithm", default="none")
-    message_expiry_us: U64 = msgspec.field(name="message_expiry", default=0)
-    max_topic_size_bytes: U64 = msgspec.field(name="max_topic_size", default=0)
+    compression: CompressionName | UnsetType = msgspec.field(name="compression_algorithm", default=UNSET)
+    message_expiry_us: U64 | UnsetType = msgspec.field(name="message_expiry", default=UNSET)
+    max_topic_size_bytes: U64 | UnsetType = msgspec.field(name="max_topic_size", default=UNSET)
     replication_factor: U8 | None = None
 
     def fields(self) -> dict[str, Any]:
         """As the services call them. `INVALID_REPLICATION_FACTOR`."""
         if self.replication_factor == 0:
             raise ShardError(Status.INVALID_REPLICATION_FACTOR)
-        return {
+        said = {
             "name": self.name,
-            "compression": COMPRESSION[self.compression],
+            "compression": UNSET if self.compression is UNSET else COMPRESSION[self.compression],
             "message_expiry_us": self.message_expiry_us,
             "max_topic_size_bytes": self.max_topic_size_bytes,
-            "replication_factor": 1 if self.replication_factor is None else self.replication_factor,
+            "replication_factor": UNSET if self.replication_factor is None else self.replication_factor,
         }
+        return {name: value for name, value in said.items() if value is not UNSET}
 
 
 class NewTopic(TopicUpdate, frozen=True, kw_only=True):
+    """What is absent gets its default."""
+
     partitions_count: U32
 
     def fields(self) -> dict[str, Any]:
-        return {**TopicUpdate.fields(self), "partitions_count": self.partitions_count}
+        defaults = {
+            "compression": COMPRESSION["none"],
+            "message_expiry_us": 0,
+            "max_topic_size_bytes": 0,
+            "replication_factor": 1,
+        }
+        return {**defaults, **TopicUpdate.fields(self), "partitions_count": self.partitions_count}
 
 
 class PartitionsCount(msgspec.Struct, frozen=True):

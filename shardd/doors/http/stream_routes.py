@@ -94,7 +94,7 @@ async def create_topic(call: Call) -> TopicDetails:
 
 
 async def update_topic(call: Call) -> None:
-    await call.command("update_topic", {**call.topic, **call.body.fields()})
+    await call.command("change_topic", {**call.topic, **call.body.fields()})
 
 
 async def delete_topic(call: Call) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shardd.spark.pipelines.common import Meter, PipelineError, Source, follow_query, summary
+from shardd.spark.pipelines.common import Counted, Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import distinct_name, view_name
 from shardd.spark.pipelines.lag import last_offsets
 
@@ -136,10 +136,14 @@ def run_stream(
     checkpoint: Path,
     watermark: str,
     follow: bool,
+    late_allowed: bool = False,
 ) -> dict[str, Any]:
     """A streaming query into a Delta table: finished windows are appended, without a window the table is replaced."""
-    rows = spark.readStream.format("shardd").options(**_options(source, aggregation)).load()
     windowed = aggregation.window is not None
+    options = _options(source, aggregation)
+    if windowed:
+        options["watermarkDelay"] = watermark
+    rows = spark.readStream.format("shardd").options(**options).load()
     result = aggregation.apply(rows, watermark if windowed else None)
     writer = (
         result.writeStream.format("shardd_delta")
@@ -149,9 +153,10 @@ def run_stream(
     )
     with Meter("aggregate", None) as meter:
         trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
-        counted = [0]
-        follow_query(writer.trigger(**trigger).start(), counted)
-    return summary("aggregate", meter, counted[0], 0, table=table, checkpoint=str(checkpoint))
+        counted = Counted()
+        follow_query(writer.trigger(**trigger).start(), counted, late_allowed=late_allowed)
+    late = {"late": counted.late} if windowed else {}
+    return summary("aggregate", meter, counted.rows, 0, table=table, checkpoint=str(checkpoint), **late)
 
 
 def checkpoint_of(state: Path, source: Source) -> Path:

@@ -103,9 +103,17 @@ class Meter:
                 progress.update(task, completed=rows, figures=f"{rows:,} rows, {rate:.1f} MB/s{lag}")
 
 
-def follow_query(query: StreamingQuery, counted: list[int]) -> None:
-    """Waits for the end of a streaming query; SIGTERM stops it. `counted[0]` is the number of rows that were read,
-    counted on the way, as Spark keeps the last 100 batches alone."""
+@dataclass(slots=True)
+class Counted:
+    """Of a streaming query: rows that were read, and those of them that came behind the watermark."""
+
+    rows: int = 0
+    late: int = 0
+
+
+def follow_query(query: StreamingQuery, counted: Counted, *, late_allowed: bool = False) -> None:
+    """Waits for the end of a streaming query; SIGTERM stops it. `counted` goes on, on the way, as Spark keeps the last
+    100 batches alone. `PipelineError` when rows came behind the watermark, unless that is allowed."""
     last, ended = -1, False
     with until_sigterm() as told:
         while not ended:
@@ -119,7 +127,14 @@ def follow_query(query: StreamingQuery, counted: list[int]) -> None:
             for each in query.recentProgress:
                 batch, found = int(each["batchId"]), int(each["numInputRows"])
                 if batch > last and found:  # a batch that waits tells of itself with no rows before
-                    counted[0], last = counted[0] + found, batch
+                    counted.rows, last = counted.rows + found, batch
+                    counted.late += sum(int(state["numRowsDroppedByWatermark"]) for state in each["stateOperators"])
+            if counted.late and not late_allowed:
+                query.stop()
+                raise PipelineError(
+                    f"{counted.late} messages came later than the watermark allows and were left out; a longer delay"
+                    " (--within, --watermark) takes them in, with a new --state-dir; --allow-late only counts them"
+                )
 
 
 def summary(pipeline: str, meter: Meter, rows: int, size_bytes: int, **more: Any) -> dict[str, Any]:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 class Deduplication(msgspec.Struct, frozen=True):
     """`by`: id, header:NAME or json:$.PATH. `within`: a repetition comes no later (as 1h); None: all are remembered for
-    ever. `table`: a Delta table, else `target`."""
+    ever. `table`: a Delta table, else `target`. `late_allowed`: messages that come later than the watermark allows are
+    left out and counted, instead of stopping the run."""
 
     source: Source
     by: str
@@ -26,11 +27,12 @@ class Deduplication(msgspec.Struct, frozen=True):
     state: Path
     table: str | None = None
     target: TopicTarget | None = None
+    late_allowed: bool = False
 
     @property
     def checkpoint(self) -> Path:
-        target = self.target or TopicTarget("table/table", self.source.options)
-        return topics.state_of(self.state, "dedup", self.source, target, self.by, str(self.within), self.table or "")
+        more = (self.by, str(self.within), self.table or "")
+        return topics.state_of(self.state, "dedup", self.source, self.target, *more)
 
     def columns(self) -> tuple[str, ...]:
         return (*KEPT, "partition", "timestamp", *(("headers",) if self.by.startswith("header:") else ()))
@@ -69,6 +71,8 @@ def distinct(rows: DataFrame, by: str, within: str | None) -> DataFrame:
 def run(spark: SparkSession, work: Deduplication, *, follow: bool) -> dict[str, Any]:
     planned = dry_run(work)
     options = topics.stream_options(work.source, work.columns())
+    if work.within is not None:
+        options["watermarkDelay"] = work.within
     rows = distinct(spark.readStream.format("shardd").options(**options).load(), work.by, work.within)
     kind, sink = "shardd_delta", {"path": work.table or ""}
     if work.target is not None:
@@ -82,6 +86,7 @@ def run(spark: SparkSession, work: Deduplication, *, follow: bool) -> dict[str, 
         total=planned["messages"],
         follow=follow,
         kind=kind,
+        late_allowed=None if work.within is None else work.late_allowed,
         topic=work.source.topic,
         to=planned["to"],
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from shardd.protocol.errors import ShardError
-from shardd.spark.pipelines.common import Meter, PipelineError, Source, follow_query, summary
+from shardd.spark.pipelines.common import Counted, Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import view_name
 from shardd.spark.pipelines.lag import last_offsets
 from shardd.spark.sinks import topic_options
@@ -69,10 +69,13 @@ def check_apart(source: Source, target: TopicTarget) -> None:
         raise PipelineError(f"'{target.topic}' would be written into itself: --to must name another topic")
 
 
-def state_of(directory: Path, pipeline: str, source: Source, target: TopicTarget, *more: str) -> Path:
-    """Where the checkpoint of one pair of topics lies; two pairs never share it."""
-    servers = sorted(target.parsed(streaming=True).servers)
-    named = "\0".join((source.topic, target.topic, *servers, *more))
+def state_of(directory: Path, pipeline: str, source: Source, target: TopicTarget | None, *more: str) -> Path:
+    """Where the checkpoint of one pair of topics lies, or of a topic and a table (no target); two never share it."""
+    if target is None:
+        topic, servers = "table/table", source.parsed().servers
+    else:
+        topic, servers = target.topic, target.parsed(streaming=True).servers
+    named = "\0".join((source.topic, topic, *sorted(servers), *more))
     return directory / f"{pipeline}-{view_name(source.topic)}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
 
@@ -122,12 +125,14 @@ def run_query(
     total: int | None,
     follow: bool,
     kind: str = "shardd",
+    late_allowed: bool | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """To the end of what there is, or until interrupted."""
+    """To the end of what there is, or until interrupted. `late_allowed`: of a query with a watermark."""
     writer = rows.writeStream.format(kind).options(**sink).option("checkpointLocation", str(checkpoint))
     trigger: dict[str, Any] = {"processingTime": "1 second"} if follow else {"availableNow": True}
-    counted = [0]
-    with Meter(pipeline, None if follow else total, lambda: (counted[0], 0)) as meter:
-        follow_query(writer.trigger(**trigger).start(), counted)
-    return summary(pipeline, meter, counted[0], 0, checkpoint=str(checkpoint), **more)
+    counted = Counted()
+    with Meter(pipeline, None if follow else total, lambda: (counted.rows, 0)) as meter:
+        follow_query(writer.trigger(**trigger).start(), counted, late_allowed=bool(late_allowed))
+    late = {} if late_allowed is None else {"late": counted.late}
+    return summary(pipeline, meter, counted.rows, 0, checkpoint=str(checkpoint), **late, **more)

@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 from shardd.protocol import bounds, primitives, topic_settings
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.permissions import entries_count
+from shardd.protocol.positions import PositionHead
 from shardd.protocol.replies import ClientSummary, PolledHead, StreamDetails, TopicDetails
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.service.bounds import TopicPartitions
@@ -78,6 +79,13 @@ def polled(value: PolledMessages | NothingPolled) -> bytes:
     if isinstance(value, NothingPolled):
         return PolledHead(0, 0, 0).encode()
     return PolledHead(value.partition, value.current_offset, value.count).encode() + value.records
+
+
+def position(value: PolledMessages | NothingPolled) -> bytes:
+    """To a member that has nothing: the engine answers all other polls of connections."""
+    if not isinstance(value, NothingPolled):
+        raise TypeError("the engine answers polls that find something")
+    return PositionHead().encode()
 
 
 def partition_bounds(topics: list[TopicPartitions[bytes]]) -> bytes:

@@ -10,10 +10,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from shardd.protocol.account_replies import TokenSummary, UserDetails
-from shardd.protocol.bounds import PartitionBounds
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.replies import ClientSummary, GroupSummary, PartitionSummary, StreamSummary, TopicSummary
+from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.service.services import Services
@@ -123,14 +124,23 @@ def _consumer_commands(services: Services) -> Commands:
 
 def _extension_commands(services: Services) -> Commands:
     extensions, settings = services.extensions, services.topic_settings
-    get_partition_bounds = partial(services.bounds.get_partition_bounds, keep=PartitionBounds.encode)
+
+    def get_partition_bounds(
+        identity: Identity, request: GetPartitionBounds
+    ) -> Awaitable[list[TopicPartitions[bytes]]]:
+        keep = PartitionBounds.encode_with_epoch if request.epochs else PartitionBounds.encode
+        return services.bounds.get_partition_bounds(identity, request, keep)
+
     return {
         ExtensionCode.LIST_EXTENSIONS: Command(extensions.list_extensions, encoded),
         ExtensionCode.GET_METRICS: Command(extensions.get_metrics, encoded),
         ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds, answers.are_long),
         ExtensionCode.LEASE_FILES: Command(services.leases.lease_files, nothing),
         ExtensionCode.POLL_AND_WAIT: Command(services.messages.poll_messages, answers.polled),
+        ExtensionCode.POLL_POSITION: Command(services.messages.poll_messages, answers.position),
+        ExtensionCode.STORE_POSITION: Command(services.offsets.store_offset, nothing),
         ExtensionCode.SET_TOPIC_SETTINGS: Command(settings.set_topic_settings, nothing),
         ExtensionCode.GET_TOPIC_SETTINGS: Command(settings.get_topic_settings, answers.settings_of_topic),
+        ExtensionCode.CHANGE_TOPIC: Command(services.topics.change_topic, nothing),
         ExtensionCode.INIT_PRODUCER: Command(services.producers.init_producer, encoded),
     }

@@ -147,6 +147,7 @@ def _stream_functions(services: Services) -> dict[str, Execute]:
         "create_topic": partial(topics.create_topic, keep=keep_encoded),
         "delete_topic": topics.delete_topic,
         "update_topic": topics.update_topic,
+        "change_topic": topics.change_topic,
         "purge_topic": topics.purge_topic,
         "set_topic_settings": settings.set_topic_settings,
         "get_topic_settings": settings.get_topic_settings,

@@ -12,7 +12,7 @@ import msgspec
 from shardd.config import codecs
 from shardd.config.schema import System
 from shardd.metadata import Metadata
-from shardd.protocol import iggy09, requests
+from shardd.protocol import iggy09, requests, topic_change
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.account_requests import CreateUserRequest, UpdateUserRequest
 from shardd.protocol.codes import Code
@@ -30,7 +30,6 @@ from shardd.protocol.iggy09_options import (
 from shardd.protocol.primitives import Compression, Identifier, Reader
 from shardd.protocol.replies import PartitionSummary, StreamSummary, TopicDetails
 from shardd.protocol.topic_setting_table import ACK, codec_of
-from shardd.service import base
 from shardd.service.groups import NothingPolled
 from shardd.service.identity import Identity
 from shardd.service.services import Services
@@ -145,23 +144,17 @@ class TopicCommands:
     async def update(self, identity: Identity, request: UpdateTopic) -> None:
         """What the options do not say stays as it is."""
         options = request.options
-        _, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
-        await self._topics.update_topic(
+        await self._topics.change_topic(
             identity,
-            requests.UpdateTopicRequest(
-                stream=request.stream,
-                topic=request.topic,
-                compression=_or(options.compression, topic.compression),
-                message_expiry_us=_or(options.message_expiry_us, topic.message_expiry_us),
-                max_topic_size_bytes=_or(options.max_topic_size_bytes, topic.max_topic_size_bytes),
-                replication_factor=topic.replication_factor,
-                name=request.name,
+            topic_change.ChangeTopic(
+                request.stream,
+                request.topic,
+                request.name,
+                options.compression,
+                options.message_expiry_us,
+                options.max_topic_size_bytes,
             ),
         )
-
-
-def _or(value: int | None, current: int) -> int:
-    return current if value is None else value
 
 
 def partition_summary(partition: PartitionSummary) -> bytes:

@@ -1,0 +1,120 @@
+"""Where a reader without a group is in a partition: it sees that the history is another one, and what is gone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shardd.cli.reading import Span
+from shardd.cli.remote import Remote
+from shardd.client import commands
+from shardd.client.codec import decode_position
+from shardd.client.errors import ServerError
+from shardd.client.history import Loss, gaps, is_another
+from shardd.client.messages import POLLED_HEAD, POSITION_HEAD_BYTES, History, Polled, with_history
+from shardd.client.positions import Place
+
+
+async def asks_positions(remote: Remote) -> bool:
+    """Whether the server tells histories (docs/extensions.md#poll-position). ClientError."""
+    try:
+        found = await remote.client.call(commands.extensions())
+    except ServerError as error:
+        if error.status != commands.UNKNOWN_COMMAND:
+            raise
+        return False
+    return any(each.code == commands.POLL_POSITION for each in found.commands)
+
+
+def tell(sentence: str) -> None:
+    """What happens to the messages that are followed, beside them."""
+    print(f"shardd: {sentence}", file=sys.stderr, flush=True)
+
+
+def sentence_of(topic: str, loss: Loss) -> str:
+    last = f" to {loss.end - 1}" if loss.end - 1 > loss.begin else ""
+    return f"{topic}: offset {loss.begin}{last} of partition {loss.partition} is gone"
+
+
+def reset_sentence(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}: partition {partition} was purged or made again: offset {offset} is void"
+
+
+class SpanPlace:
+    """Of one span. `gone`: what of a span with an end could not be read, as sentences."""
+
+    def __init__(self, topic: str, span: Span, read: Callable[[bytes], Any]) -> None:
+        self._topic, self._read = topic, read
+        self.partition, self.end = span.partition, span.end
+        self._place = Place(span.partition, commands.OFFSET, span.begin, is_kept=True)
+        self._place.was_read = True
+        if span.incarnation:
+            self._place.history = History(span.incarnation)
+        self.gone: list[str] = []
+
+    @property
+    def at(self) -> int:
+        return self._place.value
+
+    @property
+    def is_over(self) -> bool:
+        return 0 <= self.end <= self.at
+
+    def take(self, answer: bytes, *, positions: bool) -> Any:
+        """What `read` makes of an answer. None: nothing of it belongs to the span."""
+        place = self._place
+        partition, current_offset, _count = POLLED_HEAD.unpack_from(answer)
+        polled = Polled(partition, current_offset, [])
+        body = answer
+        if positions:
+            polled = with_history(answer, polled)
+            body = answer[: POLLED_HEAD.size] + answer[POSITION_HEAD_BYTES:]
+        found = self._read(body)
+        if is_another(place, polled) if found.size == 0 else _is_other_history(place, polled):
+            self._reset(polled)
+            return None
+        place.history = polled.history or place.history
+        if found.size == 0 or found.next_offset - place.value != found.size:
+            whole = decode_position(answer) if positions and found.size else polled
+            self._lose(whole, found)
+        if found.size == 0:
+            if self.end >= 0:
+                place.read_to(self.end - 1)
+            return None
+        place.read_to(found.next_offset - 1)
+        return found
+
+    def _reset(self, polled: Polled) -> None:
+        place = self._place
+        sentence = reset_sentence(self._topic, self.partition, place.value)
+        if self.end >= 0:
+            self.gone.append(f"{sentence}, {self.end - place.value} messages were not read")
+            place.read_to(self.end - 1)
+            return
+        place.begin_anew(commands.OFFSET)
+        place.was_read = place.is_kept = True
+        place.history = polled.history
+        tell(f"{sentence}; the new history is read from its start")
+
+    def _lose(self, polled: Polled, found: Any) -> None:
+        place = self._place
+        ranges = gaps(place, polled)
+        if self.end >= 0 and found.size == 0 and not polled.is_sparse:
+            ranges = [(place.value, self.end)]
+        for begin, end in ranges:
+            end = end if self.end < 0 else min(end, self.end)
+            if begin >= end:
+                continue
+            sentence = sentence_of(self._topic, Loss(self.partition, begin, end))
+            if self.end >= 0:
+                self.gone.append(sentence)
+            else:
+                tell(sentence)
+                if found.size == 0:
+                    place.read_to(end - 1)
+
+
+def _is_other_history(place: Place, polled: Polled) -> bool:
+    here, now = place.history, polled.history
+    return here is not None and now is not None and here != now

@@ -1,0 +1,121 @@
+"""Standard output and error of a command: all output passes one writer, which writes all of it or says why not."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+
+class OutputError(Exception):
+    """The standard output takes nothing more. Not an OSError: typer would end with a status of its own."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"the output cannot be written: {error.strerror}")
+        self.status = EXIT_BROKEN_PIPE if error.errno == errno.EPIPE else EXIT_FAILED
+
+
+class _Descriptor(io.RawIOBase):
+    """A descriptor below a `BufferedWriter`, which repeats short writes. It waits where the other side is slow, and
+    after the first error it swallows what comes: the error has been raised once."""
+
+    def __init__(self, number: int, *, raises: bool) -> None:
+        self._number, self._raises, self._failed = number, raises, False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._number
+
+    def isatty(self) -> bool:
+        return os.isatty(self._number)
+
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data)
+        while not self._failed:
+            try:
+                return os.write(self._number, view)
+            except BlockingIOError:
+                self._wait()
+            except OSError as error:
+                self._failed = True
+                if self._raises:
+                    raise OutputError(error) from None
+        return view.nbytes
+
+    def _wait(self) -> None:
+        """The descriptor may be shared with a program that has made it non-blocking."""
+        import select
+
+        waiting = select.poll()
+        waiting.register(self._number, select.POLLOUT)
+        waiting.poll()
+
+
+def _text(number: int, *, raises: bool, line_buffering: bool) -> io.TextIOWrapper:
+    writer = io.BufferedWriter(_Descriptor(number, raises=raises), 1 << 16)
+    return io.TextIOWrapper(writer, "utf-8", "backslashreplace", line_buffering=line_buffering)
+
+
+def install() -> None:
+    """A descriptor that is closed gets /dev/null, so that no socket takes its number; what is written to a closed
+    standard output is an error."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    at_once = bool(os.environ.get("PYTHONUNBUFFERED")) or os.isatty(1)
+    sys.stdout = _text(1, raises=True, line_buffering=at_once)
+    sys.stderr = _text(2, raises=False, line_buffering=True)
+
+
+def out(data: bytes) -> None:
+    """All of it, at once. OutputError."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def carried_out(work: Callable[[], None]) -> None:
+    """Ends the process with the status of the command, when all that it wrote is written."""
+    install()
+    status: int | str | None = 0
+    try:
+        try:
+            work()
+        except SystemExit as ended:
+            status = ended.code
+        except UnicodeEncodeError as error:
+            status = _undecodable(error)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = status or EXIT_INTERRUPTED
+    except OutputError as error:
+        if error.status != EXIT_BROKEN_PIPE:
+            print(f"shardd: {error}", file=sys.stderr)
+        status = status or error.status
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+    sys.exit(status)
+
+
+def _undecodable(error: UnicodeEncodeError) -> int:
+    """An argument of the shell that is no UTF-8 came as far as the encoder."""
+    if not any(word != word.encode("utf-8", "replace").decode() for word in sys.argv):
+        raise error
+    print("shardd: an argument is not UTF-8; names and values of the server are", file=sys.stderr)
+    return EXIT_USAGE

@@ -1,0 +1,184 @@
+"""What becomes of a place when the history of its partition ends, or when messages in front of it are gone. Sans-IO.
+
+A purge begins another history of a partition at offset 0, and so does a topic that was made again. An offset says
+nothing without its history (docs/adr/0117-positions.md)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from shardd.client import commands
+from shardd.client.errors import ClientError, SettingsError
+from shardd.client.messages import History, Message, Polled
+from shardd.client.positions import Place
+
+OnReset = Literal["earliest", "latest", "error"]
+OnLoss = Literal["skip", "error"]
+_log: Final = logging.getLogger("shardd.client")
+
+
+class Reset(NamedTuple):
+    """A partition has another history. `next_offset`: where the consumer would have gone on in the one before.
+    `before`, `now`: None where the server does not tell histories."""
+
+    partition: int
+    before: History | None
+    now: History | None
+    next_offset: int
+
+
+class Loss(NamedTuple):
+    """Offsets [begin, end) of a partition were removed, or isolated as damaged, before the consumer read them."""
+
+    partition: int
+    begin: int
+    end: int
+
+
+class HistoryChangedError(ClientError):
+    """With `on_reset="error"`. The next call reads the new history from its start."""
+
+    def __init__(self, reset: Reset) -> None:
+        super().__init__(f"partition {reset.partition} was purged or made again; offset {reset.next_offset} is void")
+        self.reset = reset
+
+
+class MessagesLostError(ClientError):
+    """With `on_loss="error"`. The next call goes on behind what is lost."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(f"offsets {loss.begin} to {loss.end - 1} of partition {loss.partition} are gone")
+        self.loss = loss
+
+
+class Histories:
+    """Of one consumer: the histories of its partitions, and what it tells of them. `lost`: messages that are gone."""
+
+    def __init__(
+        self,
+        topic: str,
+        on_reset: OnReset,
+        on_loss: OnLoss,
+        when_reset: Callable[[Reset], None] | None,
+        when_lost: Callable[[Loss], None] | None,
+    ) -> None:
+        if on_reset not in ("earliest", "latest", "error"):
+            raise SettingsError(f"on_reset is earliest, latest or error, not {on_reset!r}")
+        if on_loss not in ("skip", "error"):
+            raise SettingsError(f"on_loss is skip or error, not {on_loss!r}")
+        self._topic, self._on_reset, self._on_loss = topic, on_reset, on_loss
+        self._when_reset, self._when_lost = when_reset, when_lost
+        self._known: dict[int, History] = {}  # outlives the places of a member
+        self.lost = self.resets = 0
+
+    def place(self, place: Place, history: History | None) -> Place:
+        """A partition that has just come; `history` as the server told it before it told a stored offset."""
+        before = self._known.get(place.partition)
+        place.history = history
+        if history is None:
+            return place
+        if before is not None and before.incarnation != history.incarnation:
+            reset = Reset(place.partition, before, history, place.value)
+            if place.resumes:  # stored in the new history
+                self._tell(reset)
+            else:
+                self._reset(place, reset)
+        self._known[place.partition] = history
+        return place
+
+    def know(self, partition: int, history: History) -> None:
+        """What it has of a partition belongs to this history."""
+        self._known[partition] = history
+
+    def take(self, place: Place, polled: Polled) -> list[Message]:
+        """What of an answer belongs to the place, which moves behind it. HistoryChangedError, MessagesLostError."""
+        if is_another(place, polled):
+            self._reset(place, Reset(place.partition, place.history, polled.history, place.value))
+            if polled.history is not None:
+                place.history = self._known[place.partition] = polled.history
+            self._raise(place)
+            return []
+        if polled.history is not None:
+            place.history = self._known[place.partition] = polled.history
+        place.end = max(place.end, polled.current_offset)
+        messages = polled.messages
+        for begin, end in gaps(place, polled) if place.is_kept else ():
+            before = [each for each in messages if each.offset < begin]
+            if self._on_loss == "error" and before:
+                messages = before  # the next poll begins at the gap
+                break
+            self._lose(place, Loss(place.partition, begin, end))
+        if messages:
+            place.read_to(messages[-1].offset)
+        return messages
+
+    def _lose(self, place: Place, loss: Loss) -> None:
+        place.read_to(loss.end - 1)
+        self.lost += loss.end - loss.begin
+        _log.warning("%s: offsets %d to %d of partition %d are lost", self._topic, loss.begin, loss.end - 1, loss[0])
+        if self._when_lost is not None:
+            self._when_lost(loss)
+        if self._on_loss == "error":
+            raise MessagesLostError(loss)
+
+    def _reset(self, place: Place, reset: Reset) -> None:
+        place.begin_anew(commands.LAST if self._on_reset == "latest" else commands.FIRST)
+        place.reset = reset
+        self._tell(reset)
+
+    def _raise(self, place: Place) -> None:
+        reset, place.reset = place.reset, None
+        if reset is not None and self._on_reset == "error":
+            raise HistoryChangedError(reset)
+
+    def raise_of(self, place: Place) -> None:
+        """HistoryChangedError of a reset that was found when the partition came."""
+        self._raise(place)
+
+    def _tell(self, reset: Reset) -> None:
+        self.resets += 1
+        _log.warning(
+            "%s: partition %d was purged or made again: offset %d is void",
+            self._topic,
+            reset.partition,
+            reset.next_offset,
+        )
+        if self._when_reset is not None:
+            self._when_reset(reset)
+
+
+def is_another(place: Place, polled: Polled) -> bool:
+    """Whether an answer belongs to another history than the place."""
+    here, now = place.history, polled.history
+    if here is not None and now is not None:
+        if here.incarnation != now.incarnation:
+            return True
+        if here.epoch != now.epoch and polled.epoch_from < place.value:
+            return True
+    elif place.was_read and polled.current_offset < place.end:
+        return True  # an end that went back
+    return place.was_read and not polled.messages and polled.current_offset + 1 < place.value
+
+
+def gaps(place: Place, polled: Polled) -> list[tuple[int, int]]:
+    """Ranges of offsets from the place on that are gone. Where a partition is sparse only the removed ones."""
+    at, found = place.value, []
+    if polled.first_offset > at:
+        end = polled.first_offset
+        if polled.messages:
+            end = min(end, polled.messages[0].offset)
+        if end > at:
+            found.append((at, end))
+            at = end
+    messages = polled.messages
+    if polled.is_sparse or not messages or messages[-1].offset - at + 1 == len(messages):
+        return found
+    for each in messages:
+        if each.offset > at:
+            if found and found[-1][1] == at:
+                at = found.pop()[0]
+            found.append((at, each.offset))
+        at = each.offset + 1
+    return found

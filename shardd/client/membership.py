@@ -1,0 +1,146 @@
+"""Which partitions a consumer has, and where it begins in each of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from shardd.client import commands, statuses
+from shardd.client.commands import Command
+from shardd.client.errors import AlreadyExistsError, NotFoundError, ServerError
+from shardd.client.history import Histories
+from shardd.client.link import Link
+from shardd.client.messages import History
+from shardd.client.polls import Polls
+from shardd.client.positions import Place
+from shardd.client.session import Session
+from shardd.client.wire import Identifier
+
+_LEFT = frozenset({statuses.MEMBER_NOT_FOUND, statuses.GROUP_NOT_FOUND})
+
+
+class Source(NamedTuple):
+    """What a consumer reads, and as who. `fixed`: partitions that it was given, None: all of the topic or group."""
+
+    stream: Identifier
+    topic: Identifier
+    name: Identifier
+    is_group: bool
+    fixed: tuple[int, ...] | None
+
+
+def is_no_member(error: ServerError) -> bool:
+    """Of a member whose session or group is gone: it joins again."""
+    return error.status in _LEFT
+
+
+class Membership:
+    """Of one consumer. `rejoined`: places of before belong to another membership."""
+
+    def __init__(
+        self, session: Session, polls: Polls, histories: Histories, source: Source, start: tuple[int, int]
+    ) -> None:
+        self._session, self._polls, self._histories, self._of = session, polls, histories, source
+        self._start = start
+        self._ends: dict[int, int] | None = None  # of the partitions that there were when it began at the latest
+        self.rejoined = False
+
+    async def opened(self, link: Link) -> None:
+        """A new connection is a new member."""
+        if not self._of.is_group:
+            return
+        until = self._session.until(None)
+
+        async def ask(command: Command[Any]) -> Any:
+            return command.read(await link.ask(command.code, command.payload, until))
+
+        await self._join(ask)
+
+    async def join(self) -> None:
+        await self._join(self._session.call)
+
+    async def _join(self, ask: Callable[[Command[Any]], Awaitable[Any]]) -> None:
+        """A group that is missing is made."""
+        of = self._of
+        join = commands.join_group(of.stream, of.topic, of.name)
+        try:
+            await ask(join)
+        except NotFoundError as error:
+            if error.status != statuses.GROUP_NOT_FOUND or not isinstance(of.name, str):
+                raise
+            with contextlib.suppress(AlreadyExistsError):
+                await ask(commands.create_group(of.stream, of.topic, of.name))
+            await ask(join)
+        self.rejoined = True
+
+    async def wanted(self) -> dict[int, History | None]:
+        """The partitions it has now, with their histories where these are told. What it says with `rejoined` set
+        is void."""
+        if self._start[0] == commands.LAST and self._ends is None:
+            self._ends = await self._ends_now()
+        return await (self._of_group() if self._of.is_group else self._of_topic())
+
+    async def _ends_now(self) -> dict[int, int]:
+        """A partition that comes later begins at its first message."""
+        of = self._of
+        if await self._polls.offers(commands.POLL_POSITION):
+            found = await self._session.call(commands.bounds(of.stream, of.topic, of.fixed or ()))
+            for each in found.partitions:
+                self._histories.know(each.id, History(each.incarnation))
+            return {each.id: each.end for each in found.partitions}
+        topic = await self._session.call(commands.topic(of.stream, of.topic))
+        if topic is None:
+            raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+        return {
+            each.id: each.current_offset + 1 if each.messages_count or each.current_offset else 0
+            for each in topic.partitions
+        }
+
+    async def _of_topic(self) -> dict[int, History | None]:
+        if self._of.fixed is not None:
+            return dict.fromkeys(self._of.fixed)
+        topic = await self._session.call(commands.topic(self._of.stream, self._of.topic))
+        if topic is None:
+            raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+        return dict.fromkeys(range(topic.partitions_count))
+
+    async def _of_group(self) -> dict[int, History | None]:
+        """Polls without a partition take those of the member in turn: one of no message tells which it would be."""
+        found: dict[int, History | None] = {}
+        while True:
+            try:
+                polled = await self._polls.ask(None, commands.NEXT, 0, 0)
+            except ServerError as error:
+                if not is_no_member(error):
+                    raise
+                await self.join()
+                return {}
+            if polled.partition in found or (polled.history is not None and not polled.history.incarnation):
+                return found if polled.history is not None or set(found) != {0} else await self._or_none(found)
+            found[polled.partition] = polled.history
+
+    async def _or_none(self, found: dict[int, History | None]) -> dict[int, History | None]:
+        """Partition 0, or none at all: the answer is the same where histories are not told."""
+        group = await self._session.call(commands.group(self._of.stream, self._of.topic, self._of.name))
+        me = await self._session.call(commands.me())
+        has_it = group is not None and any(each.id == me.id and 0 in each.partitions for each in group.members)
+        return found if has_it else {}
+
+    async def placed(self, number: int, history: History | None) -> Place:
+        """Where it begins. The history is asked for before the stored offset, so an offset of a later one is never
+        taken for one of an earlier one."""
+        of = self._of
+        if history is None and await self._polls.offers(commands.POLL_POSITION):
+            history = (await self._polls.ask(number, commands.NEXT, 0, 0)).history
+        command = commands.stored_offset(of.name, of.stream, of.topic, number, group=of.is_group)
+        found = await self._session.call(command)
+        if found is not None:
+            place = Place(number, commands.OFFSET, found.stored + 1, found.stored + 1, is_kept=True)
+        elif self._ends is None:
+            place = Place(number, *self._start)
+        elif number in self._ends:
+            place = Place(number, commands.OFFSET, self._ends[number], is_kept=True)
+        else:
+            place = Place(number, commands.FIRST, 0)
+        return self._histories.place(place, history)

@@ -1,0 +1,217 @@
+"""Connections that are silent, refused, cancelled or lead nowhere, and producers whose topic grows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pytest
+
+from shardd.client import Client, Consumer, Producer
+from shardd.client.errors import ConnectionLostError, SettingsError
+from tests.support.ports import free_port
+from tests.support.server import ONE_SHARD, Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("connections") / "data", ONE_SHARD) as made:
+        yield made
+
+
+def url(server: Server, options: str = "") -> str:
+    return f"shardd://iggy:iggy@{server.address}{options}"
+
+
+class Relay:
+    """Passes bytes on to a server. `silent`: it holds those of connections that it has, and never ends them."""
+
+    def __init__(self, address: str, delay_s: float = 0.0, rate: int = 0) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port, self._delay_s, self._rate = int(port), delay_s, rate
+        self.silent: set[int] = set()
+        self.connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number, self.connections = self.connections, self.connections + 1
+        await asyncio.sleep(self._delay_s)
+        there, back = await asyncio.open_connection(self._host, self._port)
+        for source, target, rate in ((reader, back, 0), (there, writer, self._rate)):
+            task = asyncio.get_running_loop().create_task(self._pass(number, source, target, rate))
+            self._tasks.add(task)
+
+    async def _pass(self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter, rate: int) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(rate // 20 or 1 << 16):
+                if number in self.silent:
+                    await asyncio.Event().wait()
+                target.write(data)
+                await target.drain()
+                if rate:
+                    await asyncio.sleep(len(data) / rate)
+            target.close()
+
+
+def test_a_silent_connection_is_left_long_before_the_deadline(server: Server) -> None:
+    async def main() -> None:
+        async with Relay(server.address) as relay:
+            address = f"shardd://iggy:iggy@127.0.0.1:{relay.port}?deadline=3600&request_timeout=1"
+            async with Client(address) as client:
+                await client.create_stream("silent")
+                await client.create_topic("silent", "t", 1)
+                async with Producer(client, "silent", "t") as producer:
+                    await producer.send_and_wait(b"0")
+                    relay.silent |= set(range(relay.connections))
+                    async with asyncio.timeout(60):
+                        assert len(await client.streams()) == 1
+                        await producer.send_and_wait(b"1")
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_keeps_coming_is_no_silence(server: Server) -> None:
+    """8 MB at 2 MB/s, with a deadline of one second."""
+
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.create_stream("slow")
+            await client.create_topic("slow", "t", 1)
+            async with Producer(client, "slow", "t") as producer:
+                await producer.send_and_wait(bytes(8_000_000))
+        async with Relay(server.address, rate=2_000_000) as relay:
+            address = f"shardd://iggy:iggy@127.0.0.1:{relay.port}?deadline=1"
+            async with Client(address) as client, Consumer(client, "slow", "t", name="n") as consumer:
+                async with asyncio.timeout(60):
+                    assert len((await consumer.get()).payload) == 8_000_000
+
+    asyncio.run(main())
+
+
+def test_a_refused_first_connection_is_told_at_once() -> None:
+    async def main() -> None:
+        async with Client(f"shardd://iggy:iggy@127.0.0.1:{free_port()}?deadline=3600") as client:
+            async with asyncio.timeout(60):
+                with pytest.raises(ConnectionLostError, match="cannot connect"):
+                    await client.connect()
+                with pytest.raises(ConnectionLostError, match="cannot connect"):
+                    await client.streams()
+
+    asyncio.run(main())
+
+
+def test_short_waits_for_a_message_connect_in_the_end(server: Server) -> None:
+    """Each of them is shorter than a connection takes."""
+
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.create_stream("short")
+            await client.create_topic("short", "t", 1)
+            async with Producer(client, "short", "t") as producer:
+                await producer.send_and_wait(b"here")
+        async with (
+            Relay(server.address, delay_s=0.3) as relay,
+            Client(f"shardd://iggy:iggy@127.0.0.1:{relay.port}") as client,
+            Consumer(client, "short", "t", name="n") as consumer,
+            asyncio.timeout(60),
+        ):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    assert (await asyncio.wait_for(consumer.get(), 0.01)).payload == b"here"
+                    break
+
+    asyncio.run(main())
+
+
+def test_the_second_address_of_a_name_is_tried_beside_a_black_hole(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is a listener whose queue is full: its connections are never made."""
+    hole = socket.socket()
+    hole.bind(("127.0.0.1", 0))
+    hole.listen(0)
+    full = [socket.socket() for _ in range(4)]
+    for each in full:
+        each.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            each.connect(hole.getsockname())
+    port = int(server.address.rpartition(":")[2])
+    addresses = [hole.getsockname(), ("127.0.0.1", port)]
+
+    async def main() -> None:
+        async def resolve(*_: object, **__: object) -> list[Any]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in addresses]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        async with Client(f"shardd://iggy:iggy@two.example:{port}?connect_timeout=30&deadline=35") as client:
+            assert await client.streams() is not None
+            assert client.session._link is not None
+
+    asyncio.run(main())
+    for each in (*full, hole):
+        each.close()
+
+
+@pytest.mark.parametrize("partition", [-1, 1 << 32])
+def test_a_partition_that_no_topic_has_is_refused(server: Server, partition: int) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            with contextlib.suppress(Exception):
+                await client.create_stream("wrong")
+                await client.create_topic("wrong", "t", 1)
+            async with asyncio.timeout(60), Producer(client, "wrong", "t") as producer:
+                with pytest.raises(SettingsError, match="is not between 0 and 4294967295"):
+                    await producer.send(b"x", partition=partition)
+
+    asyncio.run(main())
+
+
+def test_a_running_producer_uses_partitions_that_were_added(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.create_stream("grows")
+            await client.create_topic("grows", "t", 1)
+            async with Producer(client, "grows", "t", refresh_interval_ms=10) as producer:
+                await producer.send_and_wait(b"0")
+                await client.create_partitions("grows", "t", 3)
+                used: set[int] = set()
+                async with asyncio.timeout(60):
+                    while len(used) < 4:
+                        used.add((await producer.send_and_wait(b"x")).partition)
+
+    asyncio.run(main())
+
+
+def test_members_know_which_of_them_has_partition_0(server: Server) -> None:
+    """Two members, one partition: one has it, the other one none."""
+
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.create_stream("two")
+            await client.create_topic("two", "t", 1)
+            members = [Consumer(client, "two", "t", group="g", assignment_interval_ms=10) for _ in range(2)]
+            async with asyncio.timeout(60):
+                told: list[tuple[int, ...]] = []
+                for _ in range(5):
+                    for each in members:
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(each.get(), 0.2)
+                told = sorted(each.partitions for each in members)
+                assert told == [(), (0,)]
+            for each in members:
+                await each.close()
+
+    asyncio.run(main())

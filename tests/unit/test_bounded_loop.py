@@ -1,0 +1,93 @@
+"""A turn of a door's loop is bounded in events and callbacks, and nobody waits for longer than a round."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+from contextlib import ExitStack
+
+from shardd.runtime.bounded_loop import (
+    CALLBACKS_MAX,
+    EVENTS_MAX,
+    READ_BYTES_MAX,
+    TURN_S,
+    BoundedLoop,
+    BoundedSelector,
+    Progress,
+)
+
+
+def readable(held: ExitStack, selector: BoundedSelector, count: int) -> list[int]:
+    """So many sockets that always have something."""
+    fds = []
+    for _ in range(count):
+        one, other = socket.socketpair()
+        held.enter_context(one)
+        held.enter_context(other)
+        other.send(b"x")
+        selector.register(one, selectors.EVENT_READ)
+        fds.append(one.fileno())
+    return fds
+
+
+def test_a_turn_takes_so_many_events_and_all_sockets_have_their_place_in_a_round() -> None:
+    with ExitStack() as held:
+        selector = held.enter_context(BoundedSelector(Progress(), lambda: 0.0))
+        fds = readable(held, selector, 3 * EVENTS_MAX)
+        told: list[int] = []
+        for _ in range(3):
+            turn = [key.fd for key, _ in selector.select(0)]
+            assert len(turn) == EVENTS_MAX
+            told += turn
+        assert sorted(told) == sorted(fds)
+
+
+def test_after_a_turn_of_costly_events_the_next_takes_half_as_many() -> None:
+    now_s = 0.0
+    with ExitStack() as held:
+        selector = held.enter_context(BoundedSelector(Progress(), lambda: now_s))
+        readable(held, selector, 2 * EVENTS_MAX)
+        counts = []
+        for _ in range(10):
+            counts.append(len(selector.select(0)))
+            now_s += 2 * TURN_S
+        assert counts == [64, 32, 16, 8, 4, 2, 1, 1, 1, 1]
+        for _ in range(EVENTS_MAX):
+            counts.append(len(selector.select(0)))
+        assert counts[-1] >= EVENTS_MAX - 2
+
+
+def test_each_turn_moves_the_progress() -> None:
+    progress = Progress()
+    with BoundedSelector(progress, lambda: 0.0) as selector:
+        for count in range(1, 4):
+            selector.select(0)
+            assert progress.count == count
+
+
+def test_callbacks_that_are_ready_keep_their_order_over_many_turns() -> None:
+    progress, ran, turns = Progress(), list[int](), list[int]()
+    loop = BoundedLoop(BoundedSelector(progress))
+
+    async def main() -> None:
+        done = asyncio.Event()
+        for number in range(10 * CALLBACKS_MAX):
+            loop.call_soon(ran.append, number)
+            loop.call_soon(turns.append, progress.count)
+        loop.call_soon(done.set)
+        before = progress.count
+        await done.wait()
+        assert progress.count - before >= 10
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
+    assert ran == sorted(ran) and len(ran) == 10 * CALLBACKS_MAX
+
+
+def test_what_a_stranger_sends_comes_in_parts() -> None:
+    """Of asyncio's transports and of its TLS: the names that are set."""
+    from asyncio import selector_events, sslproto
+
+    assert selector_events._SelectorSocketTransport.max_size > READ_BYTES_MAX  # type: ignore[attr-defined]
+    assert sslproto.SSLProtocol.max_size >= READ_BYTES_MAX

@@ -324,7 +324,7 @@ class Lane:
             time.sleep(0.002)
             self.look(root)
             try:
-                faults.wait_until(lambda: len(self.names(*RECORDS)) == 1, "one segment is left")
+                faults.wait_until(lambda: len(self.names(*RECORDS)) == 1, "one segment is left", SERVED_S)
             except TimeoutError:
                 self.figures.findings.append(f"files are left: {self.names()}")
 

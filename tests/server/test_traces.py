@@ -133,7 +133,8 @@ def test_a_backup_is_a_span(tmp_path: Path, server: Server, collector: Collector
     config.write_text(
         f'[telemetry]\nenabled = true\n[telemetry.traces]\nendpoint = "{collector.endpoint}"\nsample_ratio = 1.0\n'
     )
-    words = ["backup", "create", str(tmp_path / "backups"), "--config", str(config), "--data", str(server.data_dir)]
+    places = [str(tmp_path / "backups"), "--config", str(config), "--data", str(server.data_dir)]
+    words = ["backup", "create", "--full-speed", *places]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SHARDD_")}
     done = subprocess.run([sys.executable, "-m", "shardd", *words], env=environment, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -29,8 +29,11 @@ from shardd.runtime.trust import PeerKey
 from shardd.server.child_process import ChildProcess, ProcessState
 from shardd.server.door_listeners import DoorListeners
 from shardd.server.introductions import Introductions
+from shardd.server.standstill import BUSY_SHARE, ThreadSample
+from shardd.server.thread_samples import read_thread
 
 STOP_DOORS_S: Final = 3.0  # what doors are told; the workers answer what is under way meanwhile
+LOOK_AFTER_S: Final = 1.0  # of silence: then its loop's thread is looked at in every tick
 _log = logging.getLogger(__name__)
 
 
@@ -60,6 +63,7 @@ class DoorProcess(ChildProcess):
         self.cpus = door.cpus
         self.listens_as = door.listens_as or door.name
         self._progress = -1
+        self._looked: tuple[float, ThreadSample] | None = None  # when, and what its loop's thread did
 
     def show_life(self, messages: list[WorkerMessage]) -> bool:
         """A thread of it says how far its loop has come: only a loop that has moved is alive."""
@@ -68,6 +72,21 @@ class DoorProcess(ChildProcess):
             if message.heartbeat is not None:
                 self._progress = message.heartbeat
         return self._progress != before or any(message.ready is not None for message in messages)
+
+    def starved_s(self, now: float) -> float:
+        """Seconds of its silence since the last call for which its loop could run and got next to no CPU. Another
+        process would get none either, and the connections of this one would be lost."""
+        before, self._looked = self._looked, self._look(now) if now - self._last_seen > LOOK_AFTER_S else None
+        if before is None or self._looked is None or self._looked[1].state != "R":
+            return 0.0
+        elapsed_s, ran_s = now - before[0], (self._looked[1].cpu_ns - before[1].cpu_ns) / 1e9
+        return elapsed_s if ran_s < BUSY_SHARE * elapsed_s else 0.0
+
+    def _look(self, now: float) -> tuple[float, ThreadSample] | None:
+        try:
+            return now, read_thread(f"/proc/{self.pid}/task/{self.pid}")
+        except (OSError, ValueError, IndexError):
+            return None  # it has just ended
 
 
 class DoorKeeper:
@@ -166,6 +185,7 @@ class DoorKeeper:
         for door in self._doors:
             if supervisor_pause_s:
                 door.forgive(supervisor_pause_s)
+            door.forgive(door.starved_s(now))
             if door.hangs(now):
                 _log.error("door %s (process %d) gives no sign of life; it is replaced", door.name, door.pid)
                 door.kill()

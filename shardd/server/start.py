@@ -6,13 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.root_user import RootUser
 from shardd.config.schema import Settings, Tls
 from shardd.log.file_modes import correct_modes, group_id, umask_for
-from shardd.metadata.births import is_newborn
 from shardd.server.access_keys import read_access_keys
 from shardd.server.address_lock import lock_address
 from shardd.server.data_directory import STATE_NAME, lock_directory, prepare_directory, remove_runtime_config
@@ -38,6 +37,7 @@ from shardd.server.worker_template import WorkerTemplate
 if TYPE_CHECKING:
     from shardd.engine.io_choice import IoEngine
 
+_NEWBORN_BYTES_MAX: Final = 128  # more than a log without records has
 _log = logging.getLogger(__name__)
 
 
@@ -45,9 +45,14 @@ def root_exists(directory: Path) -> bool:
     """True when the metadata log holds something: its first record is the first user
     (docs/protocol/accounts.md#first-user)."""
     try:
-        return (directory / STATE_NAME).stat().st_size > 0 and not is_newborn(directory)
+        size = (directory / STATE_NAME).stat().st_size
     except OSError:
         return False
+    if not 0 < size < _NEWBORN_BYTES_MAX:
+        return size > 0
+    from shardd.metadata.births import is_newborn  # a directory with a first user needs none of the metadata
+
+    return not is_newborn(directory)
 
 
 def run_supervisor(

@@ -17,6 +17,8 @@ from shardd.protocol.bounds import PARTITIONS_MAX, GetPartitionBounds, TopicSele
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
+from shardd.protocol.positions import PositionHead
+from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from shardd.protocol.topic_change import ChangeTopic
@@ -228,9 +230,7 @@ def _changing(size: Size) -> Iterator[Question]:
     small = wire.batch(NARROW, 0, wire.to_partition(1), [wire.message(b"")] * size.small)
     yield _of(Code.SEND_MESSAGES, f"{size.small} messages", small)
     yield _of(Code.STORE_CONSUMER_OFFSET, f"{size.offsets} offsets", _reader() + struct.pack("<Q", 0))
-    yield _of(
-        ExtensionCode.STORE_POSITION, "another history", struct.pack("<QI", 1, 0) + _reader() + struct.pack("<Q", 0)
-    )
+    yield _of(ExtensionCode.STORE_POSITION, f"{size.offsets} offsets", act=_store_position)
 
 
 def _members(size: Size) -> Iterator[Question]:
@@ -298,6 +298,12 @@ def _join(asker: Asker) -> None:
 def _leave(asker: Asker) -> None:
     for member in asker.crowd[: asker.size.members]:
         member.request(Code.LEAVE_CONSUMER_GROUP, MEMBER)
+
+
+def _store_position(asker: Asker) -> None:
+    answer = asker.root.request(ExtensionCode.POLL_POSITION, _poll(1) + struct.pack("<II", 1, 0))
+    history = struct.pack("<QI", PositionHead.read(Reader(answer)).incarnation, 0)
+    asker.root.request(ExtensionCode.STORE_POSITION, history + _reader() + struct.pack("<Q", 0))
 
 
 def _poll_as_member(asker: Asker) -> None:

@@ -70,8 +70,8 @@ class History:
         self.records: list[bytes] = []
 
     def add(self, command: commands.Command) -> None:
-        index = self.state.index + 1
-        data, record = encode_record(self.state.digest, index, 1_700_000_000_000_000 + index, index, ROOT, command)
+        index, timestamp_us = self.state.index + 1, 1_700_000_000_000_000 + len(self.records)
+        data, record = encode_record(self.state.digest, index, timestamp_us, index, ROOT, command)
         self.state = apply(self.state, record)
         self.records.append(data)
 

@@ -12,10 +12,11 @@ import pytest
 
 from shardd.config.loader import load_settings
 from shardd.runtime.trust import Trust
-from shardd.server import child_process
+from shardd.server import child_process, doors
 from shardd.server.child_process import ProcessState
-from shardd.server.doors import DoorKeeper, DoorSpecification, PeerNews
+from shardd.server.doors import DoorKeeper, DoorProcess, DoorSpecification, PeerNews
 from shardd.server.introductions import Introductions, make_private_listeners
+from shardd.server.standstill import ThreadSample
 from tests.doors.door_server import HERE, WAIT_S
 
 LOGS = load_settings(None, {}).settings.system.logging
@@ -119,3 +120,12 @@ def test_a_door_that_is_busy_for_longer_than_one_may_stand_still_is_left_alone(
         keeper.start()
         until(keeper, selector, was_busy)
         assert door.respawns == 1
+
+
+def test_the_silence_of_a_door_that_gets_no_cpu_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at after a second of silence. It gets 10 ms of a second, then half of one, then it sleeps."""
+    seen = iter((("R", 0), ("R", 10_000_000), ("R", 510_000_000), ("S", 510_000_000), *[("R", 510_000_000)] * 3))
+    monkeypatch.setattr(doors, "read_thread", lambda directory: ThreadSample(*next(seen), 0))
+    door = DoorProcess(DoorSpecification("x", ("-c", "")))
+    assert [door.starved_s(now) for now in (0.9, 2.0, 3.0, 4.0, 5.0, 6.0)] == [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    assert door.starved_s(0.5) == 0.0 == door.starved_s(7.0)

@@ -172,13 +172,23 @@ def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path:
             await nats.flush()
             with server.logged_in("sender") as sender:
                 await asyncio.to_thread(speak, sender)
+            with server.logged_in("rightless") as rightless:
+                statuses = [await asyncio.to_thread(status_of, rightless, each) for each in ("events.c", "payments.c")]
+            assert statuses == ["DEADLINE_EXCEEDED", "PERMISSION_DENIED"]
+            with server.logged_in("sender") as sender:
+                await asyncio.to_thread(sender.call, "PublishToSubject", subject="end.of.stream", value=b"x")
             found = dict[str, int]()
             while "end.of.stream" not in found:
                 subject = (await heard.next_msg(timeout=60)).subject
                 found[subject] = found.get(subject, 0) + 1
             assert found == {
-                "end.of.stream": 1, "events.a.b": 1, "commands.all": 1, "_INBOX.mine": 1, "acks.of.mine.1": 1
-            }  # fmt: skip
+                "end.of.stream": 1,
+                "events.a.b": 1,
+                "events.c": 1,
+                "commands.all": 1,
+                "_INBOX.mine": 1,
+                "acks.of.mine.1": 1,
+            }
 
     def speak(sender: LiftbridgeClient) -> None:
         for subject in ("payments.do", "events", "events.a.b", "commands.all", "$SYS.REQ.SERVER.PING", "_INBOX.hers"):
@@ -186,7 +196,11 @@ def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path:
                 sender.call("PublishToSubject", subject=subject, value=b"x", timeout_s=5)
         for inbox in ("payments.do", "_INBOX.mine", "acks.of.mine.1", "acks.of.minetoo", "$JS.API.INFO", "_INBOX"):
             sender.publish("last", ackInbox=inbox, ackPolicy=0)
-        sender.call("PublishToSubject", subject="end.of.stream", value=b"x")
+
+    def status_of(sender: LiftbridgeClient, subject: str) -> str:
+        with pytest.raises(EndedError) as ended:
+            sender.call("PublishToSubject", subject=subject, value=b"x", timeout_s=5)
+        return str(ended.value.status[0])
 
     with NatsServerProgram(tmp_path) as program:
         settings = {
@@ -197,6 +211,7 @@ def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path:
         }
         with LiftbridgeServer(tmp_path / "data", settings) as server:
             server.create_user("sender", Permissions(send_messages=True))
+            server.create_user("rightless", Permissions())
             with server.client() as client:
                 client.create("last", subject="$quiet")
                 client.create("end", subject="end.of.stream")

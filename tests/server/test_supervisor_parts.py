@@ -19,6 +19,8 @@ import pytest
 from shardd.config.loader import load_settings
 from shardd.log.directory_info import INFO_NAME
 from shardd.log.layout import ARCHIVE
+from shardd.metadata.log_file import FILE_NAME
+from shardd.metadata.snapshot import SNAPSHOT_NAME
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.control_messages import (
     LINE_BYTES_MAX,
@@ -194,7 +196,8 @@ def test_fresh_removes_our_data_and_nothing_else(tmp_path: Path) -> None:
     prepare_directory(ours, fresh=False)
     (ours / "link").symlink_to(foreign)
     prepare_directory(ours, fresh=True)
-    assert {entry.name for entry in ours.iterdir()} == {LOCK_NAME, INFO_NAME, ARCHIVE}
+    made_anew = {LOCK_NAME, INFO_NAME, FILE_NAME, SNAPSHOT_NAME}
+    assert {entry.name for entry in ours.iterdir()} == {*made_anew, ARCHIVE}
     assert (foreign / "streams" / "file").exists()
 
 

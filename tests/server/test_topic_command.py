@@ -37,7 +37,7 @@ def test_get_shows_the_facts_and_what_set_has_changed(server: Server) -> None:
     assert lines["messages"] == f"3 in {3 * 72} bytes"
     assert lines["ack"] == "written  (the server's default)"
     assert lines["1"].split() == ["1", "2", "3", str(3 * 72)]
-    done = topic(server.address, "set", "0", "0", "ack=durable")
+    done = topic(server.address, "set", "id:0", "id:0", "ack=durable")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
     facts = json.loads(topic(server.address, "get", "s", "t", "--json").stdout)
     assert facts["settings"]["ack"] == {"value": "durable", "set": True}

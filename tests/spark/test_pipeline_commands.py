@@ -60,7 +60,7 @@ def test_the_programs_of_the_document_work(spark: SparkSession, shop: Topic, tmp
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     program = "".join(blocks).replace("/lake", str(tmp_path))
     program = program.replace('who = {"', f'who = {{"servers": "{shop.server.address}", "')
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     try:
         exec(compile(program, str(DOCUMENT), "exec"), {})
     finally:

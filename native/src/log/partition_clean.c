@@ -19,9 +19,7 @@ static void settle(partition *p, int64_t now) {
 
 /* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by
  * itself is tried again here; meanwhile all stored offsets count as behind. */
-static bool known_to_hold(partition *p) {
-    return partition_have_offsets(p) == 0 || side_passes(p->offsets_side.error);
-}
+static bool known_to_hold(partition *p) { return partition_have_offsets(p) == 0 || side_passes(p->offsets_side.error); }
 
 /* Age by which stored offsets hold back what a limit without an age wants to go. */
 static bool limit_start(partition *p, uint64_t wanted) {

@@ -97,6 +97,9 @@ class NatsLink:
             self._ingest.losses.count(Loss.OUTWARD, subject)
         return _hear_no_more
 
+    def takes_unstored(self, subject: str) -> bool:
+        return self._outward.takes_unstored(subject)
+
     def announce_own(self, subject: str, payload: bytes, user_id: int) -> None:
         """A message that no stream takes."""
         if self._outward.takes_unstored(subject):

@@ -87,6 +87,10 @@ class NatsServer:
         """A message in its envelope; what is returned hears of each stream that has stored it."""
         return partial(self.audience.tell, Telling(Message(subject, "", payload, None)))
 
+    def takes_unstored(self, subject: str) -> bool:
+        """A message that no stream takes stays with its own user: the settings list no subjects here."""
+        return False
+
     def announce_own(self, subject: str, payload: bytes, user_id: int) -> None:
         """One that is on no subject of a stream: it belongs to who has published it."""
         self.audience.tell_user(user_id, Message(subject, "", payload, None))

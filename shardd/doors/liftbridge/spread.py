@@ -32,6 +32,7 @@ class Outlet(Protocol):
     """NATS, in one of its forms."""
 
     def announce(self, subject: str, payload: bytes) -> Stored: ...
+    def takes_unstored(self, subject: str) -> bool: ...
     def announce_own(self, subject: str, payload: bytes, user_id: int) -> None: ...
     def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None: ...
 
@@ -80,8 +81,7 @@ class Spread:
         self, client: DoorClient, request: Any, done: Callable[[Target, Outcome], None], told: list[StreamInfo]
     ) -> None:
         """To whoever listens to the subject of the request and takes something now; they are added to `told`. What is
-        stored is announced over NATS, and what nobody takes to its publisher. What comes by subject expects offset
-        0."""
+        stored is announced over NATS. What comes by subject expects offset 0."""
         message, announced = message_of(request, request.subject), _Announced(self.outlet, request.subject, request)
 
         def submit(target: Target) -> None:
@@ -94,7 +94,14 @@ class Spread:
         rest = submit_all(self.publisher, client, self._registry.router.matches(request.subject), submit)
         if rest is not None:
             await rest
-        if not told and self.outlet is not None:
+
+    def leaves_unstored(self, subject: str) -> bool:
+        """Whether the settings let every caller send to that subject of the NATS server."""
+        return self.outlet is not None and self.outlet.takes_unstored(subject)
+
+    def send_unstored(self, client: DoorClient, request: Any) -> None:
+        """A message that no stream takes, over NATS."""
+        if self.outlet is not None:
             self.outlet.announce_own(request.subject, _enveloped(request), client.user_id)
 
     def send_ack(self, client: DoorClient, inbox: str, ack: Any) -> None:

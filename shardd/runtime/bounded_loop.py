@@ -17,6 +17,7 @@ from typing import Any, Final
 TURN_S: Final = 0.010  # of the loop thread's CPU time
 EVENTS_MAX: Final = 64  # of one turn
 CALLBACKS_MAX: Final = 64  # of those that were ready before it
+ACCEPTS_MAX: Final = 16  # connections of a listener, each of which is some callbacks of the next turns
 READ_BYTES_MAX: Final = 16 << 10  # of a stranger, in one event: parsers take up to 2 us for a byte
 
 
@@ -81,6 +82,20 @@ class BoundedLoop(asyncio.SelectorEventLoop):
             super()._run_once()  # type: ignore[misc]
         finally:
             ready.extendleft(later)
+
+    def _accept_connection(
+        self,
+        protocol_factory: Any,
+        sock: Any,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        *more: Any,
+    ) -> None:
+        """asyncio takes as many at once as may wait: a flood has every descriptor before one of its connections was
+        looked at, and refused."""
+        taken = min(backlog, ACCEPTS_MAX)
+        super()._accept_connection(protocol_factory, sock, sslcontext, server, taken, *more)  # type: ignore[misc]
 
 
 def run_bounded(main: Callable[[Progress], Coroutine[Any, Any, None]]) -> None:

@@ -8,6 +8,7 @@ import socket
 from contextlib import ExitStack
 
 from shardd.runtime.bounded_loop import (
+    ACCEPTS_MAX,
     CALLBACKS_MAX,
     EVENTS_MAX,
     READ_BYTES_MAX,
@@ -91,3 +92,32 @@ def test_what_a_stranger_sends_comes_in_parts() -> None:
 
     assert selector_events._SelectorSocketTransport.max_size > READ_BYTES_MAX  # type: ignore[attr-defined]
     assert sslproto.SSLProtocol.max_size >= READ_BYTES_MAX
+
+
+def test_many_connections_wait_at_a_listener_a_turn_takes_a_bounded_number_of_them() -> None:
+    """asyncio would take all 64 in the turn of the first, before any of them was made known."""
+    loop = BoundedLoop(BoundedSelector(Progress()))
+    turns = 0
+    made: list[int] = []  # the turn in which each was made known
+
+    class Known(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(turns)
+            transport.close()
+
+    async def taken(listener: socket.socket) -> None:
+        nonlocal turns
+        server = await loop.create_server(Known, sock=listener, backlog=64)
+        while len(made) < 64 and turns < 10_000:
+            turns += 1
+            await asyncio.sleep(0)
+        server.close()
+
+    with ExitStack() as held:
+        held.callback(loop.close)
+        listener = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
+        for _ in range(64):
+            held.enter_context(socket.create_connection(listener.getsockname()))
+        loop.run_until_complete(taken(listener))
+    assert len(made) == 64
+    assert len(set(made)) >= 64 // ACCEPTS_MAX

@@ -36,6 +36,9 @@ PROBES_OF_ADDRESS_MAX: Final = 64
 READS_MAX: Final = 128  # requests of users that come in now: each may have 4 MiB
 PROBE_READS_MAX: Final = 32  # requests of strangers
 REQUEST_S: Final = 10.0  # for a whole request, counted from its turn
+ANSWERS_BYTES_MAX: Final = 128 << 20  # of answers without a bound of their own that clients have not taken yet
+ANSWER_BYTES_MAX: Final = 32 << 20  # of one of them, and of all of one address of a user
+_ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn_limits.c
 
 
 class Crowd:
@@ -89,8 +92,9 @@ class Gate:
     """Who may come in. Loop thread only. A call that waits for its login has a place among those that do, and no place
     of those that have one."""
 
-    def __init__(self, clients: Clients, connections: ConnectionShares) -> None:
+    def __init__(self, clients: Clients, connections: ConnectionShares, slow_reader_s: float) -> None:
         self.clients = clients
+        self.slow_reader_s = slow_reader_s
         self.connections = connections
         self.logins = Crowd("calls without a login", LOGINS_MAX, LOGINS_OF_ADDRESS_MAX, connections)
         self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, connections)
@@ -99,6 +103,7 @@ class Gate:
         self.probes = Crowd("probes", PROBES_MAX, PROBES_OF_ADDRESS_MAX, connections)
         self.watches = Crowd("watches of health", WATCHES_MAX, WATCHES_OF_ADDRESS_MAX, connections)
         self.reads = Crowd("requests that come in", READS_MAX, READS_MAX, connections, waits=True)
+        self.answers = Crowd("bytes of answers that are not taken", ANSWERS_BYTES_MAX, ANSWER_BYTES_MAX, connections)
         self.probe_reads = Crowd("requests that come in", PROBE_READS_MAX, PROBE_READS_MAX, connections, waits=True)
 
 
@@ -174,6 +179,21 @@ class Call:
         if data is grpc.aio.EOF:
             raise RpcError(StatusCode.INTERNAL, "a call without a request")
         return decoded(kind, data)
+
+    async def write(self, answer: bytes) -> None:
+        """An answer that may be large, until its client has taken it. RpcError UNAVAILABLE where no room is free. A
+        client that takes it too slowly loses its connection, also when another caller needs the room."""
+        whole_s = self._gate.slow_reader_s + len(answer) / _ANSWER_BYTES_PER_S
+        async with self._gate.answers.place(self, max(1, len(answer))):
+            try:
+                async with asyncio.timeout(whole_s):
+                    await self.context.write(answer)
+            except TimeoutError:
+                self._gate.connections.end(self.address)
+                raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"the answer was not taken in {whole_s:.0f} s") from None
+            except asyncio.CancelledError:  # it gives way, or has ended anyway
+                self._gate.connections.end(self.address)
+                raise
 
     @property
     def login(self) -> tuple[Credential, str]:

@@ -43,12 +43,13 @@ class _Peer:
     """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or
     is older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
 
-    __slots__ = ("address", "host", "is_settled", "since_s")
+    __slots__ = ("address", "ends", "host", "is_settled", "since_s")
 
     def __init__(self, host: str = "", address: str = "", since_s: float = 0.0) -> None:
         self.host = host
         self.address = address
         self.since_s = since_s
+        self.ends = False
         self.is_settled = not host
 
 
@@ -67,6 +68,7 @@ class ConnectionShares:
         self._called: set[str] = set()  # addresses since the last look
         self._refused: Counter[str] = Counter()  # and calls that were refused, by host
         self._shut_out: dict[str, float] = {}  # until when
+        self._ended: set[str] = set()  # addresses whose connections end at the next look
         self._wake = asyncio.Event()
         self._line_at_s = 0.0
 
@@ -81,6 +83,13 @@ class ConnectionShares:
         self._refused[host] += 1
         if self._refused[host] == REFUSED_MAX:
             self.shut_out(address)
+
+    def end(self, address: str) -> None:
+        """A client ("ip:port") that does not take what was sent to it. The library keeps that until its connection
+        ends, whatever becomes of the call."""
+        self._ended.add(address)
+        self._tell(host_of(address), "it does not take its answers")
+        self._wake.set()
 
     def shut_out(self, address: str) -> None:
         """Whoever sends from there has sent what no client sends."""
@@ -107,6 +116,7 @@ class ConnectionShares:
         now_s = asyncio.get_running_loop().time()
         self._shut_out = {host: until_s for host, until_s in self._shut_out.items() if until_s > now_s}
         called, self._called = self._called, set()
+        ended, self._ended = self._ended, set()
         self._refused.clear()
         found: dict[str, _Peer] = {}
         asked: list[tuple[str, int]] = []
@@ -118,7 +128,9 @@ class ConnectionShares:
             if peer is not None:
                 found[socket_name] = peer
                 peer.is_settled = peer.is_settled or peer.address in called or now_s - peer.since_s > YOUNG_S
-            if socket_name and (peer is None or not peer.is_settled or peer.host in self._shut_out):
+            if peer is not None and peer.address in ended:
+                peer.ends = True
+            if socket_name and (peer is None or not peer.is_settled or peer.ends or peer.host in self._shut_out):
                 asked.append((socket_name, int(name)))
         of = Counter(peer.host for peer in found.values())
         for number, (socket_name, descriptor) in enumerate(asked):
@@ -152,7 +164,7 @@ class ConnectionShares:
             if not peer.host:
                 return peer
             peer.is_settled = peer.is_settled or peer.address in called or peer.address in self._called
-            if peer.host not in self._shut_out:
+            if not peer.ends and peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
                 if not too_many and (peer.is_settled or _received(connection) <= BEFORE_CALL_BYTES_MAX):
                     return peer

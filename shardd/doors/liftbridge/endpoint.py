@@ -58,12 +58,16 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
 
 
 class Service:
-    """The methods of `proto.API`, by name: those that answer once, and those that stream."""
+    """The methods of `proto.API`, by name: those that answer once, those whose one answer may be large, and those that
+    stream."""
 
-    def __init__(self, gate: Gate, unary: Mapping[str, Unary], streaming: Mapping[str, Streaming]) -> None:
-        assert {*unary, *streaming} == {*api.METHODS}
+    def __init__(
+        self, gate: Gate, unary: Mapping[str, Unary], large: Mapping[str, Unary], streaming: Mapping[str, Streaming]
+    ) -> None:
+        assert {*unary, *large, *streaming} == {*api.METHODS}
         self._gate = gate
         self.handlers = {name: self._unary(name, serve) for name, serve in unary.items()}
+        self.handlers |= {name: self._large(name, serve) for name, serve in large.items()}
         self.handlers |= {name: self._streaming(name, serve) for name, serve in streaming.items()}
 
     def _unary(self, method: str, serve: Unary) -> grpc.RpcMethodHandler[Any, Any]:
@@ -80,6 +84,21 @@ class Service:
                 raise
 
         return grpc.stream_unary_rpc_method_handler(handle)
+
+    def _large(self, method: str, serve: Unary) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = api.message_class(api.request_of(method))
+
+        async def handle(_requests: object, context: Context) -> None:
+            """Writes itself, so that the answer has its room and the call its place until the client has it."""
+            call = Call(self._gate, method, context)
+            try:
+                await call.authenticate()
+                async with self._gate.calls.place(call):
+                    await call.write(await serve(call, await call.read_one(kind)))
+            except Exception as error:
+                await end(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     def _streaming(self, method: str, serve: Streaming) -> grpc.RpcMethodHandler[Any, Any]:
         kind = api.message_class(api.request_of(method))

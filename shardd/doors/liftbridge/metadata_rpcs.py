@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+from grpc import StatusCode
 
 from shardd.doors.liftbridge.arrivals import Arrivals
-from shardd.doors.liftbridge.calls import Call
+from shardd.doors.liftbridge.calls import ANSWER_BYTES_MAX, Call
 from shardd.doors.liftbridge.delivery import varint
 from shardd.doors.liftbridge.partitions import PARTITIONS_OF_REQUEST, Bounds, Key, Partitions
 from shardd.doors.liftbridge.registry import Registry
-from shardd.doors.liftbridge.status import denied, failed_precondition, invalid, not_found, rpc_error
+from shardd.doors.liftbridge.status import RpcError, denied, failed_precondition, invalid, not_found, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
@@ -33,6 +34,7 @@ NAMES_OF_REQUEST_MAX: Final = 10_000
 _STEP: Final = 64  # partitions between two turns of the loop
 _BROKERS, _STREAMS, _GROUPS = b"\x0a", b"\x12", b"\x1a"  # fields of FetchMetadataResponse
 _UNKNOWN: Final = 1
+_TOO_LARGE: Final = f"the metadata have more than {ANSWER_BYTES_MAX >> 20} MiB; name fewer streams"
 _EMPTY_LOG: Final = Bounds(0, 0)
 
 
@@ -59,10 +61,17 @@ class MetadataRpcs:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
         async with self._answers:
             parts = [_field(_BROKERS, self._described_broker())]
+            size = 0
             async for stream in self._streams(call, request.streams):
                 parts.append(_field(_STREAMS, stream))
+                size += len(stream)
+                if size > ANSWER_BYTES_MAX:
+                    raise RpcError(StatusCode.RESOURCE_EXHAUSTED, _TOO_LARGE)
             parts += [_field(_GROUPS, group) for group in await self._groups(call, request.groups)]
-        return b"".join(parts)
+            answer = b"".join(parts)
+        if len(answer) > ANSWER_BYTES_MAX:
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, _TOO_LARGE)
+        return answer
 
     async def fetch_partition(self, call: Call, request: Any) -> bytes:
         stream = await self._registry.find_for(call, Right.POLL, request.stream)

@@ -60,7 +60,7 @@ class Parts:
         self.clients = make_clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
         port = int(door.addresses[ADDRESS].rpartition(":")[2])
         self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
-        self.gate = Gate(self.clients, self.connections)
+        self.gate = Gate(self.clients, self.connections, options.server.slow_reader_timeout_ms / 1000)
         self.registry = Registry(door)
         self.partitions = Partitions()
         self.followers = Followers(self.partitions)
@@ -107,7 +107,6 @@ class Parts:
                 "DeleteStream": streams.delete,
                 "PauseStream": streams.pause,
                 "SetStreamReadonly": streams.set_readonly,
-                "FetchMetadata": metadata.fetch,
                 "FetchPartitionMetadata": metadata.fetch_partition,
                 "Publish": publish.publish,
                 "PublishToSubject": publish.publish_to_subject,
@@ -115,8 +114,11 @@ class Parts:
                 "FetchCursor": cursors.fetch,
                 "JoinConsumerGroup": groups.join,
                 "LeaveConsumerGroup": groups.leave,
-                "FetchConsumerGroupAssignments": groups.assignments,
                 "ReportConsumerGroupCoordinator": groups.report,
+            },
+            large={
+                "FetchMetadata": metadata.fetch,
+                "FetchConsumerGroupAssignments": groups.assignments,
             },
             streaming={
                 "Subscribe": SubscribeRpc(self.registry, self.partitions, self.followers).subscribe,

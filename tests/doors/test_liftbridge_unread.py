@@ -1,0 +1,111 @@
+"""Answers of the door for Liftbridge that their clients do not take: they have a bound, and others are answered."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from shardd.doors.liftbridge.calls import ANSWER_BYTES_MAX
+from shardd.protocol.liftbridge import api
+from tests.doors.liftbridge_server import ROOT, WAIT_S, EndedError, LiftbridgeServer
+from tests.doors.liftbridge_wire import PREFACE, opened, request_frames
+
+CONNECTIONS: Final = 30
+CALLS: Final = 16  # of each
+NAME: Final = "n" * 500
+SUBJECT: Final = "s" * 1_000
+NAMES: Final = 600  # of a call, whose answer has 0.7 MB
+GROWTH_BYTES_MAX: Final = 4 * ANSWER_BYTES_MAX + (32 << 20)  # with what the library keeps; all answers: 320 MB
+SLOW_READER_S: Final = 2.0
+_HEADERS: Final = 1
+_END_STREAM: Final = 1
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiftbridgeServer]:
+    settings = {"SHARDD_SERVER_SLOW_READER_TIMEOUT": f"{SLOW_READER_S:.0f} s"}
+    with LiftbridgeServer(tmp_path / "data", settings) as running:
+        with running.client(ROOT) as root:
+            root.create("w", subject=SUBJECT)
+            root.create("s")
+        yield running
+
+
+class Unread:
+    """A connection with calls whose answers are not taken: it opens no window for more than the first 64 KiB."""
+
+    def __init__(self, server: LiftbridgeServer, calls: int, names: int) -> None:
+        host, _, port = server.liftbridge_address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), 5 * WAIT_S)
+        self.socket.sendall(PREFACE)
+        request = bytes(api.message_class("FetchMetadataRequest")(streams=["w"] * names).SerializeToString())
+        for number in range(calls):
+            stream = 2 * number + 1
+            head = opened("/proto.API/FetchMetadata", stream, [ROOT])
+            self.socket.sendall(head + request_frames(stream, request))
+        self._calls = calls
+        self._left = b""
+
+    def heads(self) -> list[bool]:
+        """Of each call, when all have one: whether it was refused at once."""
+        found: dict[int, bool] = {}
+        while len(found) < self._calls:
+            kind, flags, stream = self._frame()
+            if kind == _HEADERS:
+                found.setdefault(stream, bool(flags & _END_STREAM))
+        return [*found.values()]
+
+    def closed(self) -> None:
+        """Returns when the server has closed it. TimeoutError."""
+        while self.socket.recv(65_536):
+            pass
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _frame(self) -> tuple[int, int, int]:
+        while len(self._left) < 9 or len(self._left) < 9 + int.from_bytes(self._left[:3], "big"):
+            data = self.socket.recv(65_536)
+            assert data, "closed"
+            self._left += data
+        size = int.from_bytes(self._left[:3], "big")
+        kind, flags, stream = struct.unpack(">BBI", self._left[3:9])
+        self._left = self._left[9 + size :]
+        return kind, flags, stream
+
+
+def test_many_answers_are_not_taken_their_memory_is_bounded_and_others_are_answered(server: LiftbridgeServer) -> None:
+    door = server.door()
+    before = door.memory_info().rss
+    with ExitStack() as held, server.client(ROOT) as other:
+        crowd = [Unread(server, CALLS, NAMES) for _ in range(CONNECTIONS)]
+        for each in crowd:
+            held.callback(each.close)
+        refused = sum(sum(each.heads()) for each in crowd)
+        assert 0 < refused < CONNECTIONS * CALLS
+        assert door.memory_info().rss - before < GROWTH_BYTES_MAX
+        assert other.status("FetchMetadata") == ("OK", "")
+
+
+def test_answer_is_not_taken_in_its_time_its_connection_is_closed(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as other:
+        slow = Unread(server, 1, 80)
+        try:
+            assert slow.heads() == [False]
+            slow.closed()
+        finally:
+            slow.close()
+        assert other.status("FetchMetadata") == ("OK", "")
+
+
+def test_answer_beyond_the_bound_is_refused_in_a_sentence(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        root.create("wide", partitions=1_000)
+        with pytest.raises(EndedError, match="name fewer streams"):
+            root.call("FetchMetadata", streams=["wide"] * 10_000)

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from shardd.client import Client, Consumer, Producer
 from shardd.client.errors import ConnectionLostError, SettingsError
 from tests.support.ports import free_port
+from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
 
 
@@ -24,46 +25,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def url(server: Server, options: str = "") -> str:
     return f"shardd://iggy:iggy@{server.address}{options}"
-
-
-class Relay:
-    """Passes bytes on to a server. `silent`: it holds those of connections that it has, and never ends them."""
-
-    def __init__(self, address: str, delay_s: float = 0.0, rate: int = 0) -> None:
-        self._host, _, port = address.rpartition(":")
-        self._port, self._delay_s, self._rate = int(port), delay_s, rate
-        self.silent: set[int] = set()
-        self.connections = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number, self.connections = self.connections, self.connections + 1
-        await asyncio.sleep(self._delay_s)
-        there, back = await asyncio.open_connection(self._host, self._port)
-        for source, target, rate in ((reader, back, 0), (there, writer, self._rate)):
-            task = asyncio.get_running_loop().create_task(self._pass(number, source, target, rate))
-            self._tasks.add(task)
-
-    async def _pass(self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter, rate: int) -> None:
-        with contextlib.suppress(OSError):
-            while data := await source.read(rate // 20 or 1 << 16):
-                if number in self.silent:
-                    await asyncio.Event().wait()
-                target.write(data)
-                await target.drain()
-                if rate:
-                    await asyncio.sleep(len(data) / rate)
-            target.close()
 
 
 def test_a_silent_connection_is_left_long_before_the_deadline(server: Server) -> None:

@@ -37,8 +37,8 @@ _KEYS: Final = {"url", "username", "password", "token", "token_file"}
 @dataclass(frozen=True)
 class Settings:
     """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login.
-    `request_timeout_s`: how long a connection may bring nothing while an answer is awaited, before another one is made,
-    for requests that may be sent again; at most a third of the deadline. `window`:
+    `request_timeout_s`: how long a connection may bring nothing while an answer is awaited, before another one is
+    tried, and used if it is answered, for requests that may be sent again; at most a third of the deadline. `window`:
     requests on the way at a time. `tls` trusts the authorities of the host, or those of `ca_file`; `server_name` is
     what the certificate has to be for, when that is not `host`. `unix_path`: instead of `host` and `port`."""
 

@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardd.client import Client, Consumer, Producer
 from shardd.client.errors import ConnectionLostError, SettingsError
+from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
+from tests.support.stalls import stopped
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +179,25 @@ def test_members_know_which_of_them_has_partition_0(server: Server) -> None:
                 await each.close()
 
     asyncio.run(main())
+
+
+def test_message_of_a_server_that_stalls_longer_than_a_request_may_take_is_stored_once(tmp_path: Path) -> None:
+    """A new connection would wait as the old one does, so there is no reason to send the message again."""
+
+    async def main(server: Server) -> None:
+        async with Client(url(server, "?request_timeout=1&connect_timeout=2&deadline=120")) as client:
+            await client.create_stream("stall")
+            await client.create_topic("stall", "t", 1)
+            async with Producer(client, "stall", "t") as producer:
+                await producer.send_and_wait(b"0")
+                with stopped(server, server.worker_pids()[0]):
+                    sent = await producer.send(b"1")
+                    await asyncio.sleep(5.0)
+                    assert not sent.done()
+                await asyncio.wait_for(sent, 60)
+                await producer.send_and_wait(b"2")
+        with wire.connect(server.address) as root:
+            assert [each.payload for each in root.read_all("stall", "t", 0)] == [b"0", b"1", b"2"]
+
+    with Server(tmp_path / "data", ONE_SHARD) as server:
+        asyncio.run(main(server))

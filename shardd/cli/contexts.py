@@ -204,8 +204,16 @@ def log_in(context: str | None, url: str | None, username: str | None, *, passwo
 
 
 def without_login(url: str) -> str:
-    scheme, mark, rest = url.rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
+    """For files and reports: of a text that is not a connection string less is left rather than a secret."""
+    from shardd.client.errors import SettingsError
+    from shardd.client.settings import parse, parted
+
+    try:
+        parse(url)
+        place = parted(url)[2]
+    except SettingsError:
+        place = url.rpartition("://")[2].rpartition("@")[2]
+    return f"{parted(url)[0]}://{place}" if "://" in url else place
 
 
 def carry_out_with(work: Any, settings: Any) -> None:

@@ -87,7 +87,7 @@ async def seek(
     stream: Stream,
     topic: Topic,
     group: Group,
-    to_time: Annotated[str | None, Option("--to-time", about="-1h, a date, or microseconds since 1970.")] = None,
+    to_time: Annotated[str | None, Option("--to-time", about="-1h, a date, or seconds since 1970.")] = None,
     to_latest: Annotated[bool, Option("--to-latest", about="Behind the last message.")] = False,
     to_earliest: Annotated[bool, Option("--to-earliest", about="To the first message.")] = False,
     to_offset: Annotated[int | None, Option("--to-offset", least=0, about="The next one that is read.")] = None,

@@ -27,8 +27,11 @@ class Start(NamedTuple):
     value: int = 0
 
 
+_UNITS: Final = ((10**11, 1_000_000), (10**14, 1000))  # seconds and milliseconds before the year 5138
+
+
 def start_of(text: str) -> Start:
-    """earliest, latest, N, -N, @-1h, @2026-01-31T12:00:00Z, @MICROSECONDS. CommandError."""
+    """earliest, latest, N, -N, @-1h, @2026-01-31T12:00:00Z, @SECONDS. CommandError."""
     if text in ("earliest", "latest"):
         return Start(text)
     if text.startswith("@"):
@@ -40,18 +43,20 @@ def start_of(text: str) -> Start:
 
 
 def time_us(text: str) -> int:
-    """-1h, a date as in ISO 8601 (UTC without a zone), or microseconds since 1970. CommandError."""
+    """-1h, a date as in ISO 8601 (UTC without a zone), or a number since 1970: seconds with up to 11 digits,
+    milliseconds with up to 14, else microseconds. CommandError."""
     from datetime import UTC, datetime
 
     if text.startswith("-"):
         return max(0, time.time_ns() // 1000 - duration_us(text[1:]))
     if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
-        return int(text)
+        number = int(text)
+        return number * next((unit for end, unit in _UNITS if number < end), 1)
     try:
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise CommandError(
-            f"{text!r} is no time: write -1h, 2026-01-31T12:00:00Z or microseconds", EXIT_USAGE
+            f"{text!r} is no time: write -1h, 2026-01-31T12:00:00Z or seconds since 1970", EXIT_USAGE
         ) from None
     return max(0, int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1_000_000))
 

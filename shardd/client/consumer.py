@@ -86,6 +86,7 @@ class Consumer:
         self._poll_interval_s, self._assignment_interval_s = poll_interval_ms / 1000, assignment_interval_ms / 1000
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._places: dict[int, Place] = {}
+        self._told: set[int] = set()  # of its places: those that `on_assigned` has heard of
         self._turn: deque[int] = deque()
         self._asked_at = float("-inf")  # which partitions there are
         self._batch: deque[Message] = deque()
@@ -294,8 +295,8 @@ class Consumer:
         if place is None:
             self._asked_at = float("-inf")  # it has just come
             return []
-        if messages[0].offset < place.value and polled.history == place.history:
-            return []  # somebody else has changed the book: the next round sees what it is
+        if messages[0].offset != place.value and polled.history == place.history:
+            return []  # a gap, or somebody else has changed the book: a poll at the place tells which
         return self._histories.take(place, polled)
 
     async def _poll(self, place: Place, wait_s: float = 0.0) -> list[Message]:
@@ -322,7 +323,9 @@ class Consumer:
     # ---- which partitions ----
 
     async def _assign(self) -> None:
-        """Asks for the partitions when it is time; a member of a new connection begins at what is stored."""
+        """Asks for the partitions when it is time; a member of a new connection begins at what is stored. What a
+        cancelled call has not told the next one tells."""
+        self._histories.raise_pending()
         loop, member = asyncio.get_running_loop(), self._membership
         if member.rejoined:
             member.rejoined = False
@@ -335,18 +338,18 @@ class Consumer:
             return  # on the way; asked again by the next round
         if not self._group:  # a member keeps what it is about to hand over, until a poll or a commit says otherwise
             self._lose([number for number in self._places if number not in wanted])
-        come = sorted(wanted.keys() - self._places.keys())
-        for number in come:
+        for number in sorted(wanted.keys() - self._places.keys()):
             place = await member.placed(number, wanted[number])
             if member.rejoined:
                 return
             self._places[number] = place
             self._turn.append(number)
         self._asked_at = loop.time()
-        if come and self._group and self._on_assigned is not None:
-            self._on_assigned(tuple(come))
-        for number in come:
-            self._histories.raise_of(self._places[number])
+        if come := sorted(self._places.keys() - self._told):
+            self._told.update(come)
+            if self._group and self._on_assigned is not None:
+                self._on_assigned(tuple(come))
+        self._histories.raise_pending()
 
     def _lose(self, numbers: list[int]) -> None:
         """What was read of them and not handed out is dropped: another member gets it."""
@@ -357,8 +360,10 @@ class Consumer:
             del self._places[number]
             self._turn.remove(number)
         self._batch = deque(each for each in self._batch if each.partition not in gone)
-        if self._group and self._on_revoked is not None:
-            self._on_revoked(tuple(sorted(gone)))
+        told = self._told & gone
+        self._told -= gone
+        if told and self._group and self._on_revoked is not None:
+            self._on_revoked(tuple(sorted(told)))
 
     async def close(self) -> None:
         """Commits what is done unless that is manual, leaves the group and closes the connection."""

@@ -75,7 +75,9 @@ class ServerError(ClientError):
         super().__init__(f"the server answered status {status} ({statuses.NAMES.get(status, 'unknown')})")
         self.status = status
         self.code = code
-        unknown = status == statuses.TIMED_OUT or (status == statuses.LOST_ON_THE_WAY and code != _SEND)
+        unknown = status in (statuses.TIMED_OUT, statuses.NOT_SYNCED) or (
+            status == statuses.LOST_ON_THE_WAY and code != _SEND
+        )
         self.fate = Fate.UNKNOWN if unknown else Fate.NOT_SENT
 
 

@@ -6,6 +6,7 @@ nothing without its history (docs/adr/0117-positions.md)."""
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
@@ -71,6 +72,7 @@ class Histories:
         self._topic, self._on_reset, self._on_loss = topic, on_reset, on_loss
         self._when_reset, self._when_lost = when_reset, when_lost
         self._known: dict[int, History] = {}  # outlives the places of a member
+        self._pending: deque[Reset] = deque()  # not raised yet
         self.lost = self.resets = 0
 
     def place(self, place: Place, history: History | None) -> Place:
@@ -92,13 +94,18 @@ class Histories:
         """What it has of a partition belongs to this history."""
         self._known[partition] = history
 
+    def has_ended(self, partition: int, history: History) -> bool:
+        """Whether a later one is known."""
+        known = self._known.get(partition)
+        return known is not None and known.incarnation != history.incarnation
+
     def take(self, place: Place, polled: Polled) -> list[Message]:
         """What of an answer belongs to the place, which moves behind it. HistoryChangedError, MessagesLostError."""
         if is_another(place, polled):
             self._reset(place, Reset(place.partition, place.history, polled.history, place.value))
             if polled.history is not None:
                 place.history = self._known[place.partition] = polled.history
-            self._raise(place)
+            self.raise_pending()
             return []
         if polled.history is not None:
             place.history = self._known[place.partition] = polled.history
@@ -125,17 +132,14 @@ class Histories:
 
     def _reset(self, place: Place, reset: Reset) -> None:
         place.begin_anew(commands.LAST if self._on_reset == "latest" else commands.FIRST)
-        place.reset = reset
+        if self._on_reset == "error":
+            self._pending.append(reset)
         self._tell(reset)
 
-    def _raise(self, place: Place) -> None:
-        reset, place.reset = place.reset, None
-        if reset is not None and self._on_reset == "error":
-            raise HistoryChangedError(reset)
-
-    def raise_of(self, place: Place) -> None:
-        """HistoryChangedError of a reset that was found when the partition came."""
-        self._raise(place)
+    def raise_pending(self) -> None:
+        """HistoryChangedError, once for each reset, also of a partition that is another member's by now."""
+        if self._pending:
+            raise HistoryChangedError(self._pending.popleft())
 
     def _tell(self, reset: Reset) -> None:
         self.resets += 1

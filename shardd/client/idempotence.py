@@ -7,10 +7,18 @@ import asyncio
 import struct
 from typing import Final
 
-from shardd.client import commands
-from shardd.client.errors import ClientError, FeatureUnavailableError
+from shardd.client import commands, statuses
+from shardd.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    Fate,
+    FeatureUnavailableError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from shardd.client.outbox import Batch, Lane
-from shardd.client.session import Session
+from shardd.client.session import Session, pause_s
 
 BATCH_BYTES_MAX: Final = 2 << 20  # of records: the server takes no larger one
 _HEAD: Final = struct.Struct("<QQI")
@@ -20,8 +28,21 @@ _RENEWALS: Final = 4  # within the time after which the server forgets an idle p
 
 
 class ProducerError(ClientError):
-    """The server takes no batch of this producer any more: a later epoch has begun, or it does not know it (any more).
-    Make a new one; what became of batches without an answer only a reader of the topic can tell."""
+    """The server does not take this batch. A later batch is tried in a new epoch of the producer."""
+
+
+class StaleProducerError(ProducerError):
+    """Another epoch of this producer has begun, by a restore of the server: make a new producer. Only a reader of the
+    topic can tell what became of batches without an answer."""
+
+
+class ForgottenError(ProducerError):
+    """The partition does not know the numbers of this producer (any more): it was purged or made again, or lost them
+    with the power."""
+
+
+class UnstorableError(ProducerError):
+    """The batch is not stored, and its number is free."""
 
 
 class GapError(ClientError):
@@ -30,18 +51,147 @@ class GapError(ClientError):
     retryable = True
 
 
+_FREE: Final = (PermissionDeniedError, InvalidRequestError, UnstorableError)
+_FREE_STATUSES: Final = frozenset(
+    {statuses.STREAM_NOT_FOUND, statuses.TOPIC_NOT_FOUND, statuses.TOPIC_FULL, statuses.NOT_WRITTEN}
+)
+
+
+def _frees(error: ClientError) -> bool:
+    """Whether the server has certainly not counted a batch with this error, however it was sent."""
+    return isinstance(error, _FREE) or error.status in _FREE_STATUSES
+
+
+class NumberedLane(Lane):
+    """`next_sequence`: of the next new batch. `has_hole`: one of the numbers was given up, or the partition does not
+    know them any more, so it stores nothing more in this epoch."""
+
+    def __init__(self, partition: int, sequencer: Sequencer) -> None:
+        super().__init__(partition)
+        self._sequencer = sequencer
+        self.next_sequence = 0
+        self.has_hole = False
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether one of its batches may be stored, or may still be."""
+        return bool(self.on_the_way or self.failed) or self._waits_in_doubt
+
+    @property
+    def _waits_in_doubt(self) -> bool:
+        return any(each.sequence is not None and each.fate is Fate.UNKNOWN for each in self.waiting)
+
+    def ready(self) -> bool:
+        """Before a new epoch only batches go out whose fate is to be learnt."""
+        if not super().ready():
+            return False
+        if not self._sequencer.is_over or self._sequencer.is_settled:
+            return True
+        return self.waiting[0].sequence is not None and self._waits_in_doubt
+
+    def dropped(self, batch: Batch) -> None:
+        if batch.sequence is not None:
+            self._sequencer.leave_hole(self)
+
+    def settle(self, now: float, again_when_unknown: bool) -> list[tuple[Batch, ClientError]]:
+        """What is not stored goes again: with its number, or with one of the next epoch when the partition has
+        forgotten those of this one. What may be stored goes again only with its number."""
+        ended: list[tuple[Batch, ClientError]] = []
+        again: list[Batch] = []
+        for position, batch in enumerate(self.failed):
+            error = batch.error or ConnectionLostError("the connection was lost")
+            batch.error = None
+            is_gap = isinstance(error, GapError) and (position == 0 or self.has_hole)  # nothing comes that fills it
+            if is_gap or isinstance(error, ForgottenError):
+                self._sequencer.leave_hole(self)
+                is_final = batch.fate is Fate.UNKNOWN
+            else:
+                is_final = not error.retryable
+            if is_final or now >= batch.until:
+                ended.append((batch, error))
+                if batch.fate is Fate.UNKNOWN or not _frees(error):
+                    self._sequencer.leave_hole(self)
+                if isinstance(error, StaleProducerError):
+                    self._sequencer.final = error
+            else:
+                again.append(batch)
+        first = self.failed[0].sequence if self.failed else None
+        self.failed, self.broken, self.doubtful = [], 0, 0
+        self.attempts += 1
+        self.waiting.extendleft(reversed(again))
+        if ended and not self.has_hole:
+            self._free(first)
+        return ended
+
+    def _free(self, first: int | None) -> None:
+        """The server stores no batch before its turn: where none is in doubt, all numbers from the first one on can be
+        given again."""
+        if first is None or self._waits_in_doubt:
+            self._sequencer.leave_hole(self)
+        else:
+            self.number_anew(first)
+
+    def number_anew(self, first: int) -> None:
+        self.has_hole, self.next_sequence = False, first
+        for batch in self.waiting:
+            batch.sequence = None
+
+
 class Sequencer:
-    """Gives batches their numbers. `begin` is awaited before the first one."""
+    """Gives batches their numbers, and begins an epoch when those of the one before are of no use any more. `is_over`:
+    a lane of this epoch has a hole; `final`: no epoch follows."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._producer = self._epoch = 0
+        self._expiry_s = 0.0
+        self._in_vain = 0  # epochs since a batch was stored
+        self._lanes: list[NumberedLane] = []
         self._renewing: asyncio.Task[None] | None = None
+        self.is_over = False
+        self.final: StaleProducerError | None = None
+
+    def lane(self, partition: int) -> Lane:
+        made = NumberedLane(partition, self)
+        self._lanes.append(made)
+        return made
+
+    def leave_hole(self, lane: NumberedLane) -> None:
+        lane.has_hole = self.is_over = True
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is on the way, and nothing that may be stored waits."""
+        return not any(each.is_in_doubt for each in self._lanes)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether an epoch has to begin before anything more goes out."""
+        return not self._producer or (self.is_over and self.is_settled)
 
     async def begin(self, deadline_s: float) -> None:
-        """Once. FeatureUnavailableError where the server has no such thing, ClientError."""
-        if self._producer:
-            return
+        """A new epoch ends the ones before in every partition, so nothing of them can be stored later.
+        FeatureUnavailableError where the server has no such thing, ClientError."""
+        if self.final is not None:
+            raise self.final
+        if not self._producer:
+            await self._look(deadline_s)
+        elif self._in_vain:
+            await asyncio.sleep(min(deadline_s, pause_s(self._in_vain)))
+        self._in_vain += 1
+        try:
+            made = await self._session.call(commands.init_producer(self._producer), deadline_s)
+        except NotFoundError:  # the server has forgotten an idle one, and takes no batch of it
+            made = await self._session.call(commands.init_producer(), deadline_s)
+        self._producer, self._epoch, expiry_us = made
+        self._expiry_s = expiry_us / 1e6
+        for lane in self._lanes:
+            lane.number_anew(0)
+        self.is_over = False
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _look(self, deadline_s: float) -> None:
         try:
             offered = await self._session.call(commands.extensions(), deadline_s)
         except ClientError as error:
@@ -50,13 +200,11 @@ class Sequencer:
             raise FeatureUnavailableError("this server has no idempotent producers") from None
         if all(each.code != commands.SEND_ONCE for each in offered.commands):
             raise FeatureUnavailableError("this server has no idempotent producers")
-        self._producer, self._epoch, expiry_us = await self._session.call(commands.init_producer(), deadline_s)
-        self._renewing = asyncio.get_running_loop().create_task(self._renew(expiry_us / 1e6 / _RENEWALS))
 
-    async def _renew(self, interval_s: float) -> None:
+    async def _renew(self) -> None:
         """What goes wrong here the next batch is told."""
         while True:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(self._expiry_s / _RENEWALS)
             try:
                 await self._session.call(commands.init_producer(self._producer, self._epoch, renew=True))
             except ClientError:
@@ -64,25 +212,27 @@ class Sequencer:
 
     def head(self, lane: Lane, batch: Batch) -> bytes:
         """Stands before the request. A batch that is sent again keeps its number."""
+        assert isinstance(lane, NumberedLane)
         if batch.sequence is None:
             batch.sequence = lane.next_sequence
             lane.next_sequence += 1
         return _HEAD.pack(self._producer, batch.sequence, self._epoch)
 
-    @staticmethod
-    def judge(answer: bytes) -> ClientError | None:
+    def judge(self, answer: bytes) -> ClientError | None:
         """None: it is stored, now or before."""
         kind, count, first = _ANSWER.unpack(answer)
         if kind in (_STORED, _DUPLICATE):
+            self._in_vain = 0
             return None
         if kind == _GAP:
             return GapError(f"batch {first} of the partition is not stored yet")
-        reasons = {
-            _STALE: f"epoch {count} of this producer has begun",
-            _UNKNOWN: "the partition does not know this producer (any more)",
-            _MEMORY: "a topic at the level memory may lose what it has acknowledged",
-        }
-        return ProducerError(reasons.get(kind, f"an answer of kind {kind}"))
+        if kind == _STALE:
+            return StaleProducerError(f"epoch {count} of this producer has begun")
+        if kind == _UNKNOWN:
+            return ForgottenError("the partition does not know this producer (any more)")
+        if kind == _MEMORY:
+            return UnstorableError("a topic at the level memory may lose what it has acknowledged")
+        return ProducerError(f"an answer of kind {kind}")
 
     def close(self) -> None:
         if self._renewing is not None:

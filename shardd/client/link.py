@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from shardd.client import commands, wire
@@ -15,6 +16,7 @@ from shardd.client.transport import is_refused, open_transport, tls_failure
 _STOPPING = 8  # of the server: nothing behind its answer is carried out
 
 
+_LOOK_AGAIN_S: Final = 1.0  # when a silent connection is kept
 _COMING_S: Final = 5.0  # a part of an answer that came gives the rest at least so long
 
 
@@ -44,6 +46,7 @@ class Link(asyncio.Protocol):
         self._fate = Fate.UNKNOWN  # of what is asked when the connection ends
         self._loop = asyncio.get_running_loop()
         self.heard_at = self._loop.time()
+        self.on_silence: Callable[[], None] | None = None  # called now and then, instead of an end of the connection
         self.closed = asyncio.Event()
         self.cause: Exception | None = None  # of its end
 
@@ -145,12 +148,22 @@ class Link(asyncio.Protocol):
             self._unsent, self._moved_at = unsent, now
         due = max(oldest.sent_at, self.heard_at, self._moved_at) + oldest.patience_s
         if now >= due:
-            self._farewell = ConnectionLostError(f"the server has been silent for {oldest.patience_s:.1f} s")
-            self.abort()
+            if self.on_silence is None:
+                self.leave()
+                return
+            self.on_silence()
+            self._watch = self._loop.call_later(min(oldest.patience_s, _LOOK_AGAIN_S), self._look)
             return
         again = min((each.patience_s for each in self._asked if each.patience_s < math.inf), default=0.0)
         if again:
             self._watch = self._loop.call_at(min(due, now + again), self._look)
+
+    def leave(self) -> None:
+        """Of a server that says nothing here, and answers elsewhere."""
+        self._farewell = ConnectionLostError(
+            f"the server has been silent for {self._loop.time() - self.heard_at:.1f} s"
+        )
+        self.abort()
 
     def _extend(self) -> None:
         """An answer that keeps coming is not late."""

@@ -43,7 +43,8 @@ class Membership:
     ) -> None:
         self._session, self._polls, self._histories, self._of = session, polls, histories, source
         self._start = start
-        self._ends: dict[int, int] | None = None  # of the partitions that there were when it began at the latest
+        # Of the partitions that there were when it began at the latest: their ends and, where told, histories.
+        self._ends: dict[int, tuple[int, History | None]] | None = None
         self.rejoined = False
 
     async def opened(self, link: Link) -> None:
@@ -81,19 +82,20 @@ class Membership:
             self._ends = await self._ends_now()
         return await (self._of_group() if self._of.is_group else self._of_topic())
 
-    async def _ends_now(self) -> dict[int, int]:
+    async def _ends_now(self) -> dict[int, tuple[int, History | None]]:
         """A partition that comes later begins at its first message."""
         of = self._of
         if await self._polls.offers(commands.POLL_POSITION):
             found = await self._session.call(commands.bounds(of.stream, of.topic, of.fixed or ()))
-            for each in found.partitions:
-                self._histories.know(each.id, History(each.incarnation))
-            return {each.id: each.end for each in found.partitions}
+            ends = {each.id: (each.end, History(each.incarnation)) for each in found.partitions}
+            for number, (_, history) in ends.items():
+                self._histories.know(number, history)
+            return dict(ends)
         topic = await self._session.call(commands.topic(of.stream, of.topic))
         if topic is None:
             raise NotFoundError(statuses.TOPIC_NOT_FOUND)
         return {
-            each.id: each.current_offset + 1 if each.messages_count or each.current_offset else 0
+            each.id: (each.current_offset + 1 if each.messages_count or each.current_offset else 0, None)
             for each in topic.partitions
         }
 
@@ -139,8 +141,14 @@ class Membership:
             place = Place(number, commands.OFFSET, found.stored + 1, found.stored + 1, is_kept=True)
         elif self._ends is None:
             place = Place(number, *self._start)
-        elif number in self._ends:
-            place = Place(number, commands.OFFSET, self._ends[number], is_kept=True)
         else:
-            place = Place(number, commands.FIRST, 0)
+            place = self._at_its_end(number)
         return self._histories.place(place, history)
+
+    def _at_its_end(self, number: int) -> Place:
+        """Where it began at the latest. A partition that came later has no such end, nor has a history that came later
+        and was told, over however many connections: it is read from its first message."""
+        end, history = (self._ends or {}).get(number, (None, None))
+        if end is None or (history is not None and self._histories.has_ended(number, history)):
+            return Place(number, commands.FIRST, 0)
+        return Place(number, commands.OFFSET, end, is_kept=True)

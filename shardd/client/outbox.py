@@ -66,8 +66,6 @@ class Lane:
         self.broken = 0  # of `failed`: those in front of one that was stored
         self.doubtful = 0  # those in front of one that may be
         self.attempts = 0  # since something was stored
-        self.next_sequence = 0
-        self.ended: ClientError | None = None  # a numbered batch was given up: none behind it can be stored
         self.listed = False  # among those of which a batch may go out
 
     def ready(self) -> bool:
@@ -90,10 +88,11 @@ class Lane:
             self.doubtful = len(self.failed)
         self.failed.append(batch)
 
+    def dropped(self, batch: Batch) -> None:
+        """One that waited was given up."""
+
     def settle(self, now: float, again_when_unknown: bool) -> list[tuple[Batch, ClientError]]:
         """When nothing is on the way: what ends with its error. The rest of what failed waits in front."""
-        if any(batch.sequence is not None for batch in self.failed):
-            self.broken = self.doubtful = 0  # the server takes none before its turn
         ended: list[tuple[Batch, ClientError]] = []
         again: list[Batch] = []
         for number, batch in enumerate(self.failed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from shardd.client import commands
 from shardd.client.errors import SettingsError
@@ -32,7 +32,7 @@ class Place:
     `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
     `resumes`: where a consumer that begins now would. `is_kept`: it is a position that the consumer had, so what is
     gone from there on is lost. `history`: to which `value` belongs. `end`: the largest offset that was told of the
-    partition. `handed`: the last offset that was handed out, -1: none. `reset`: one that was not raised yet."""
+    partition. `handed`: the last offset that was handed out, -1: none."""
 
     __slots__ = (
         "done",
@@ -41,7 +41,6 @@ class Place:
         "history",
         "is_kept",
         "partition",
-        "reset",
         "resumes",
         "stored",
         "strategy",
@@ -59,7 +58,6 @@ class Place:
         self.history: History | None = None
         self.end = 0
         self.handed = -1
-        self.reset: Any = None
 
     def seek(self, strategy: int, value: int) -> None:
         """What was done stays; it is committed when something behind the new place is."""

@@ -43,8 +43,9 @@ class Producer:
     batch may grow. `in_flight`: batches on the way. `buffer_bytes`: of messages whose end is not known; `send` waits
     while they are more. `partitioner`: of messages with a key; those without one go to one partition after the other,
     a batch to each. `delivery` after a lost connection: "at_least_once" sends again what may have been stored,
-    "at_most_once" does not, "idempotent" does and the server stores it once. `deadline_s`: how long a message is
-    tried. `shares_connection`: goes over that of the client, beside its requests, instead of one of its own.
+    "at_most_once" does not, "idempotent" does and the server stores it once. After a purge an idempotent producer goes
+    on in a new epoch; a message then has an unknown fate only if its answer was lost. `deadline_s`: how long a message
+    is tried. `shares_connection`: goes over that of the client, beside its requests, instead of one of its own.
     `refresh_interval_ms`: how often it is asked how many partitions there are. Messages of a key may be in two
     partitions when some were added: those before and those after it was noticed."""
 
@@ -167,9 +168,9 @@ class Producer:
         if not self._topic_size.look():
             await self.refresh()
         await self._room_for(size)
+        if self._once is not None and self._once.final is not None:
+            raise DeliveryError(self._once.final, Fate.NOT_SENT)
         lane = self._lane(self._chosen(key, payload, partition))
-        if lane.ended is not None:
-            raise DeliveryError(lane.ended, Fate.NOT_SENT)
         batch = own or self._open_batch(lane, size)
         answer: asyncio.Future[Position] = self._loop.create_future()
         batch.answers.append(answer)
@@ -203,7 +204,8 @@ class Producer:
     def _lane(self, partition: int) -> Lane:
         found = self._lanes.get(partition)
         if found is None:
-            found = self._lanes[partition] = Lane(partition)
+            found = self._once.lane(partition) if self._once is not None else Lane(partition)
+            self._lanes[partition] = found
         return found
 
     def _open_batch(self, lane: Lane, size: int) -> Batch:
@@ -257,8 +259,11 @@ class Producer:
 
     def _pump(self) -> None:
         """Sends what may go, one batch of each partition in turn, or has the connection made."""
-        link = self._link
-        if link is None or not link.usable:
+        link, once = self._link, self._once
+        if once is not None and once.is_over:
+            for lane in self._lanes.values():
+                self._offer(lane)  # it may have waited for others to be settled
+        if link is None or not link.usable or (once is not None and once.is_due):
             if self._connecting is None and self._ready and not self._closed:
                 self._connecting = self._loop.create_task(self._connect())
             return
@@ -269,7 +274,7 @@ class Producer:
             if not lane.ready():
                 continue
             if lane.waiting[0].until <= now:
-                self._end(lane.waiting.popleft(), DeadlineError("there was no time to send it"), lane)
+                self._drop(lane, DeadlineError("there was no time to send it"))
             else:
                 self._post(link, lane, lane.take())
             self._offer(lane)
@@ -310,20 +315,21 @@ class Producer:
 
     def _settle(self, lane: Lane) -> None:
         for batch, error in lane.settle(self._loop.time(), self._again_when_unknown):
-            self._end(batch, error, lane)
+            self._end(batch, error)
             if isinstance(error, NotFoundError):
                 self._topic_size.count = 0  # asked again by the next message
         self._offer(lane)
         self._pump()
 
-    def _end(self, batch: Batch, error: ClientError, lane: Lane) -> None:
-        """Behind a numbered batch nothing of its partition can be stored any more."""
+    def _drop(self, lane: Lane, error: ClientError) -> None:
+        """Its next batch waits no more."""
+        batch = lane.waiting.popleft()
+        lane.dropped(batch)
+        self._end(batch, error)
+
+    def _end(self, batch: Batch, error: ClientError) -> None:
         batch.failed(error)
         self._released(batch)
-        if batch.sequence is not None and lane.ended is None:
-            lane.ended = error
-            while lane.waiting:
-                self._end(lane.waiting.popleft(), error, lane)
 
     def _released(self, batch: Batch) -> None:
         self._buffered -= batch.size_bytes
@@ -339,7 +345,7 @@ class Producer:
                 until = min(lane.waiting[0].until for lane in waiting)
                 try:
                     link = await self._session.link(until)
-                    if self._once is not None:
+                    if self._once is not None and self._once.is_due:
                         await self._once.begin(until - self._loop.time())
                     self._link = link
                     return
@@ -354,7 +360,7 @@ class Producer:
         soon = self._loop.time() + 2 * PAUSE_S
         for lane in waiting:
             while lane.ready() and (not error.retryable or soon >= lane.waiting[0].until):
-                self._end(lane.waiting.popleft(), error, lane)
+                self._drop(lane, error)
 
     # ---- the end ----
 
@@ -383,6 +389,6 @@ class Producer:
                 await self._session.close()
             for lane in self._lanes.values():
                 for batch in (*lane.failed, *lane.waiting):
-                    self._end(batch, ClosedError("the producer was closed"), lane)
+                    self._end(batch, ClosedError("the producer was closed"))
                 lane.failed.clear()
                 lane.waiting.clear()

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from shardd.client import commands
 from shardd.client.commands import Command
 from shardd.client.errors import ClientError, ClosedError, ConnectionLostError, DeadlineError, Fate, UnavailableError
 from shardd.client.link import Link, open_link
@@ -16,6 +17,7 @@ from shardd.client.settings import Settings
 T = TypeVar("T")
 PAUSE_S: Final = 0.02  # before the second attempt, doubled for each further one
 PAUSE_MAX_S: Final = 2.0
+_ANSWERS_S: Final = 0.5  # what a server that goes on after a stall takes to answer its older connections, too
 
 
 def pause_s(attempt: int) -> float:
@@ -39,6 +41,7 @@ class Session:
         self._opened = opened
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
+        self._probe: asyncio.Task[None] | None = None
         self._closed = False
 
     def until(self, deadline_s: float | None) -> float:
@@ -83,6 +86,7 @@ class Session:
 
     async def _open(self) -> Link:
         link = await open_link(self.settings)
+        link.on_silence = lambda: self._look_elsewhere(link)
         try:
             if self._opened is not None:
                 await self._opened(link)
@@ -90,6 +94,30 @@ class Session:
             link.abort()
             raise
         return link
+
+    def _look_elsewhere(self, link: Link) -> None:
+        if self._probe is None and not self._closed:
+            self._probe = asyncio.get_running_loop().create_task(self._leave_if_answered(link))
+            self._probe.add_done_callback(self._probed)
+
+    def _probed(self, _: asyncio.Task[None]) -> None:
+        self._probe = None
+
+    async def _leave_if_answered(self, link: Link) -> None:
+        """A silent connection ends when another one is answered. Where the whole server stalls, that one would wait,
+        too, and what is on the way would be sent twice."""
+        heard_at_s, command = link.heard_at, commands.ping()
+        try:
+            other = await open_link(self.settings)
+            try:
+                await other.ask(command.code, command.payload, self.until(self.settings.connect_timeout_s))
+            finally:
+                other.abort()
+        except ClientError:
+            return
+        await asyncio.sleep(_ANSWERS_S)
+        if link.heard_at == heard_at_s:
+            link.leave()
 
     async def pause(self, attempt: int, until: float, error: ClientError) -> None:
         """`error` when there is no time for it any more."""
@@ -120,5 +148,7 @@ class Session:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
+        if self._probe is not None:
+            self._probe.cancel()
         if self._link is not None:
             await self._link.close()

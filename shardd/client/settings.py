@@ -1,8 +1,11 @@
 """Where a server is and who asks: connection strings, the environment, contexts.
 
-    shardd://name:password@host:8090?deadline=30     shardd://token@host     (a password or a token, percent-encoded)
+    shardd://name:password@host:8090?deadline=30     shardd://token@host
     shardd+tls://host?ca_file=ca.pem&certificate_file=me.pem&key_file=me.key&server_name=broker.example
     shardd+unix:///run/shardd/shardd.sock
+
+A password or a token may be percent-encoded; of its signs only `%` and `?` have to be, and in a token for shardd+unix
+a `/` at its beginning.
 
 In order: what is given, SHARDD_URL, the context that SHARDD_CONTEXT names, the current context of
 ~/.config/shardd/contexts.toml, 127.0.0.1:8090:
@@ -34,8 +37,8 @@ _KEYS: Final = {"url", "username", "password", "token", "token_file"}
 @dataclass(frozen=True)
 class Settings:
     """`deadline_s`: for each call, reconnects included. `connect_timeout_s`: for one attempt with its login.
-    `request_timeout_s`: how long a connection may bring nothing while an answer is awaited, before another one is made,
-    for requests that may be sent again; at most a third of the deadline. `window`:
+    `request_timeout_s`: how long a connection may bring nothing while an answer is awaited, before another one is
+    tried, and used if it is answered, for requests that may be sent again; at most a third of the deadline. `window`:
     requests on the way at a time. `tls` trusts the authorities of the host, or those of `ca_file`; `server_name` is
     what the certificate has to be for, when that is not `host`. `unix_path`: instead of `host` and `port`."""
 
@@ -71,13 +74,24 @@ class Settings:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def parted(text: str) -> tuple[str, str, str]:
+    """The scheme, the login and the rest of a connection string. A login may have signs of addresses: more than half of
+    all tokens have a `/`."""
+    scheme, rest = text.split("://", 1) if "://" in text else ("shardd", text)
+    if scheme == "shardd+unix":
+        at = -1 if rest.startswith("/") else rest.find("@/")
+    else:
+        at = rest.partition("?")[0].rfind("@")
+    return scheme, rest[: max(at, 0)], rest[at + 1 :]
+
+
 def parse(text: str) -> Settings:
     """Of a connection string, or "host:port". SettingsError."""
     from urllib.parse import parse_qsl, unquote, urlsplit
 
-    whole = text if "://" in text else f"shardd://{text}"
+    scheme, login, place = parted(text)
     try:
-        parts = urlsplit(whole)
+        parts = urlsplit(f"{scheme}://{place}")
         host, port = parts.hostname, parts.port
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError as error:
@@ -91,10 +105,11 @@ def parse(text: str) -> Settings:
             "a connection string is shardd://[name:password@|token@]host[:port], the same with shardd+tls://, "
             "or shardd+unix://[name:password@|token@]/path"
         )
-    if parts.password is not None:
-        found = replace(found, username=unquote(parts.username or ""), password=unquote(parts.password))
-    elif parts.username:
-        found = replace(found, token=unquote(parts.username))
+    name, colon, password = login.partition(":")
+    if colon:
+        found = replace(found, username=unquote(name), password=unquote(password))
+    elif login:
+        found = replace(found, token=unquote(login))
     for name, value in options.items():
         found = _with_option(found, name, value)
     return found

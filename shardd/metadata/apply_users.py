@@ -45,7 +45,8 @@ def _update_permissions(state: State, record: Record, command: commands.UpdatePe
 
 
 def _change_password(state: State, record: Record, command: commands.ChangePassword) -> State:
-    return _set_user(state, replace(state.users[command.user.id], password_hash=command.password_hash))
+    user = state.users[command.user.id]
+    return _set_user(state, replace(user, password_hash=command.password_hash, kept_access=command.kept_access))
 
 
 def _create_token(state: State, record: Record, command: commands.CreateToken) -> State:

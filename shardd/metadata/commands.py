@@ -158,10 +158,12 @@ class UpdatePermissions(msgspec.Struct, frozen=True, array_like=True, tag=36):
 
 
 class ChangePassword(msgspec.Struct, frozen=True, array_like=True, tag=37):
-    """`password_hash` is a PHC string; the current password was checked before."""
+    """`password_hash` is a PHC string; the current password was checked before. `kept_access`: the access token of the
+    user that asked for it, which goes on; b"", as in the records of earlier versions: none does."""
 
     user: Ref
     password_hash: str
+    kept_access: bytes = b""
 
 
 class CreateToken(msgspec.Struct, frozen=True, array_like=True, tag=42):

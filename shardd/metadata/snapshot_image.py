@@ -92,6 +92,7 @@ class UserImage(msgspec.Struct, array_like=True, frozen=True):
     revoked: list[tuple[bytes, int]] = []  # in version 3
     access_mark: int = 0
     producers: list[tuple[int, int, int, int]] = []  # in version 4: id, epoch, begun, renewed
+    kept_access: bytes = b""  # in every version: a program that does not know it ends one token more
 
 
 class Image(msgspec.Struct, array_like=True, frozen=True):
@@ -234,6 +235,7 @@ def _user_image(user: User) -> UserImage:
         revoked=sorted(user.revoked.items()),
         access_mark=user.access_mark,
         producers=[_producer_image(user.producers[number]) for number in sorted(user.producers)],
+        kept_access=user.kept_access,
     )
 
 
@@ -294,4 +296,5 @@ def _user(image: UserImage) -> User:
         revoked=Map(dict(image.revoked)) if image.revoked else EMPTY,
         access_mark=image.access_mark,
         producers=Map({each[0]: Producer(*each) for each in image.producers}) if image.producers else EMPTY,
+        kept_access=image.kept_access,
     )

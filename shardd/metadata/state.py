@@ -116,7 +116,8 @@ class Producer(msgspec.Struct, frozen=True, gc=False):
 class User(msgspec.Struct, frozen=True, gc=False):
     """`password_hash` is a PHC string (argon2id). `incarnation`: the record that made the user; ids are reused.
     `revoked`: access tokens that were given back, by id, until they expire (microseconds); `access_mark`: the record
-    that ended all of them at once, 0: none did."""
+    that ended all of them at once, 0: none did; `kept_access`: the one that the last change of the password left, by
+    id, b"": it left none."""
 
     id: int
     name: str
@@ -129,6 +130,7 @@ class User(msgspec.Struct, frozen=True, gc=False):
     revoked: Map[bytes, int] = EMPTY
     access_mark: int = 0
     producers: Map[int, Producer] = EMPTY
+    kept_access: bytes = b""
 
 
 class State(msgspec.Struct, frozen=True):

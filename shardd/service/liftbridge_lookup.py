@@ -14,6 +14,7 @@ from shardd.metadata.liftbridge_state import LiftbridgeStream, Range, Run
 from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
+from shardd.protocol.liftbridge.native_names import title_of
 from shardd.protocol.liftbridge.requests import EventTimes, StreamInfo
 from shardd.security import Rule, allowed
 from shardd.service import base
@@ -54,15 +55,24 @@ def find(state: State, settings: Settings, name: str) -> Found | None:
 
 
 def _find_native(state: State, name: str) -> tuple[Stream, Topic] | None:
-    """STREAM/TOPIC, of topics that have no other name in Liftbridge. Both may have slashes in theirs."""
+    """STREAM/TOPIC, of topics that have no other name in Liftbridge. Both may have slashes in theirs; the topic that
+    was made first has the name."""
+    found: tuple[Stream, Topic] | None = None
     at = name.find("/")
     while at >= 0:
         stream = base.find_stream(state, name[:at])
-        topic = None if stream is None else base.find_topic(stream, name[at + 1 :])
-        if stream is not None and topic is not None and topic.liftbridge is None and not is_home(state, stream):
-            return stream, topic
+        topic = None if stream is None or is_home(state, stream) else base.find_topic(stream, name[at + 1 :])
+        if stream is None or topic is None or topic.liftbridge is not None:
+            pass
+        elif found is None or topic.incarnation < found[1].incarnation:
+            found = stream, topic
         at = name.find("/", at + 1)
-    return None
+    return found
+
+
+def would_take_a_name(state: State, settings: Settings, stream: Stream, name: str) -> bool:
+    """Whether a topic that is made natively in the namespace would get the name of another stream."""
+    return is_home(state, stream) and find(state, settings, name) is not None
 
 
 def require_permitted(state: State, settings: Settings, identity: Identity, name: str, *rules: Rule) -> Found:
@@ -113,14 +123,24 @@ def may_see(state: State, identity: Identity, stream: Stream, topic: Topic) -> b
 
 
 def every_place(state: State, settings: Settings) -> Iterator[tuple[Stream, Topic] | None]:
-    """All of them: those of the namespace first, by id. None for steps between."""
+    """All of them: those of the namespace first, by id. None for steps between. A name is told once: a native topic
+    whose name another stream has is not a stream of Liftbridge."""
     home = None if state.liftbridge.home is None else state.streams[state.liftbridge.home[0]]
     others = settings.expose_native != _NOT_EXPOSED
     rest = [state.streams[number] for number in sorted(state.streams)] if others else []
     for stream in ([] if home is None else [home]) + [each for each in rest if each is not home]:
         yield None
         for topic_id in sorted(stream.topics):
-            yield stream, stream.topics[topic_id]
+            topic = stream.topics[topic_id]
+            yield (stream, topic) if stream is home or _has_its_name(state, stream, topic) else None
+
+
+def _has_its_name(state: State, stream: Stream, topic: Topic) -> bool:
+    if topic.liftbridge is not None:
+        return True
+    name = title_of(stream.name, topic.name)
+    place = find_liftbridge(state, name) or _find_native(state, name)
+    return place is not None and place[1] is topic
 
 
 def describe(state: State, found: Found, made: list[StreamInfo]) -> Iterator[None]:

@@ -105,7 +105,7 @@ class Services:
         self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)
         self.streams = StreamService(metadata, statistics, system)
-        self.topics = TopicService(metadata, statistics, system)
+        self.topics = TopicService(metadata, statistics, system, parts.settings.liftbridge)
         self.topic_defaults = system
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from shardd.config import codecs
+from shardd.config.liftbridge import Liftbridge
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import (
@@ -27,6 +28,7 @@ from shardd.protocol.topic_setting_table import codec_of
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.liftbridge_lookup import would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 
 Summary = TypeVar("Summary")
@@ -61,10 +63,11 @@ def _check_compression(compression: int) -> None:
 class TopicService:
     """Lives on the loop thread. `settings`: the server's defaults."""
 
-    def __init__(self, metadata: Metadata, statistics: Statistics, settings: System) -> None:
+    def __init__(self, metadata: Metadata, statistics: Statistics, settings: System, liftbridge: Liftbridge) -> None:
         self._metadata = metadata
         self._statistics = statistics
         self._settings = settings
+        self._liftbridge = liftbridge
 
     async def get_topic(
         self, identity: Identity, request: requests.TopicRequest, keep: Keep[PartitionSummary, Kept]
@@ -114,6 +117,8 @@ class TopicService:
         base.require(self._metadata.state, identity, Rule.CREATE_TOPIC, stream)
         if limits.SERVER_DEFAULT < request.max_topic_size_bytes < self._settings.segment_size_bytes:
             raise ShardError(Status.INVALID_TOPIC_SIZE)
+        if would_take_a_name(self._metadata.state, self._liftbridge, stream, request.name):
+            raise ShardError(Status.TOPIC_NAME_ALREADY_EXISTS)
         command = CreateTopic(
             stream=base.stream_ref(stream),
             name=request.name,

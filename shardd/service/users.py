@@ -14,6 +14,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.runtime.threads import UnwantedError
 from shardd.security import Passwords, Rule
+from shardd.security.access_tokens import AccessClaims
 from shardd.security.login_turns import LoginTurns
 from shardd.service import base
 from shardd.service.base import Connections
@@ -142,7 +143,8 @@ class UserService:
     async def change_password(self, identity: Identity, request: account_requests.ChangePasswordRequest) -> None:
         """44 for either password, 20, 41 (another user's), 42: the current one is demanded of administrators too.
 
-        The current one is tried like that of a login. Sessions stay logged in.
+        The current one is tried like that of a login. Sessions stay logged in. Of the access tokens of the user the one
+        that asks goes on, all others end.
         """
         _check_password(request.current_password)
         _check_password(request.new_password)
@@ -156,7 +158,9 @@ class UserService:
                 password_hash = await self._new_hash(user_ref(user), request)
         except UnwantedError:
             raise ShardError(Status.CLIENT_NOT_FOUND, "it has left before its turn", close=True) from None
-        await base.submit(self._metadata, identity, ChangePassword(user_ref(user), password_hash))
+        shown = None if identity.session is None or user.id != identity.user else identity.session.shown
+        kept = shown.id if isinstance(shown, AccessClaims) else b""
+        await base.submit(self._metadata, identity, ChangePassword(user_ref(user), password_hash, kept))
 
     async def _new_hash(self, user: Ref, request: account_requests.ChangePasswordRequest) -> str:
         """The hash of the new password, when the current one is right."""

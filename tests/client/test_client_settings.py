@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shardd.cli.contexts import without_login
 from shardd.client.errors import SettingsError
 from shardd.client.settings import Settings, parse, resolve
+from shardd.security.tokens import new_token
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,13 @@ from shardd.client.settings import Settings, parse, resolve
         ("shardd://[::1]:7", Settings("::1", 7)),
         ("shardd://n%40me:p%2Fw@h?deadline=2.5&window=4", Settings("h", 8090, "n@me", "p/w", deadline_s=2.5, window=4)),
         ("shardd://t%3Dken@h", Settings("h", token="t=ken")),
+        ("shardd://a/b+c//d==@h:1?window=4", Settings("h", 1, token="a/b+c//d==", window=4)),
+        ("shardd:///ab@[::1]", Settings("::1", token="/ab")),
+        ("a/b@h", Settings("h", token="a/b")),
+        ("shardd://n:p/w#@x@h", Settings("h", username="n", password="p/w#@x")),
+        ("shardd+tls://h?ca_file=/a@b.pem", Settings("h", tls=True, ca_file="/a@b.pem")),
+        ("shardd+unix://a/b@/run/s@x.sock", Settings(unix_path="/run/s@x.sock", token="a/b")),
+        ("shardd+unix:///run/s@/x.sock", Settings(unix_path="/run/s@/x.sock")),
     ],
 )
 def test_a_connection_string_says_where_and_who(text: str, settings: Settings) -> None:
@@ -30,6 +39,18 @@ def test_a_connection_string_says_where_and_who(text: str, settings: Settings) -
 def test_what_makes_no_sense_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(SettingsError):
         parse(text)
+
+
+def test_tokens_of_the_server_are_taken_as_they_are() -> None:
+    for _ in range(200):  # one in two has a slash
+        token = new_token()
+        assert parse(f"shardd://{token}@h:1") == Settings("h", 1, token=token)
+        assert without_login(f"shardd+tls://{token}@h:1?ca_file=a@b") == "shardd+tls://h:1?ca_file=a@b"
+
+
+@pytest.mark.parametrize("url", ["shardd://n:hid?den@h", "n:hid?den@h", "shardd://n:hid://den@h", "x://hid/den@h"])
+def test_login_of_any_text_is_left_out_of_reports(url: str) -> None:
+    assert "hid" not in without_login(url) and "den" not in without_login(url)
 
 
 def test_no_text_of_settings_has_a_secret() -> None:

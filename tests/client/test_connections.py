@@ -6,14 +6,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardd.client import Client, Consumer, Producer
 from shardd.client.errors import ConnectionLostError, SettingsError
+from tests.support import wire
 from tests.support.ports import free_port
+from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
+from tests.support.stalls import stopped
 
 
 @pytest.fixture(scope="module")
@@ -24,46 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def url(server: Server, options: str = "") -> str:
     return f"shardd://iggy:iggy@{server.address}{options}"
-
-
-class Relay:
-    """Passes bytes on to a server. `silent`: it holds those of connections that it has, and never ends them."""
-
-    def __init__(self, address: str, delay_s: float = 0.0, rate: int = 0) -> None:
-        self._host, _, port = address.rpartition(":")
-        self._port, self._delay_s, self._rate = int(port), delay_s, rate
-        self.silent: set[int] = set()
-        self.connections = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number, self.connections = self.connections, self.connections + 1
-        await asyncio.sleep(self._delay_s)
-        there, back = await asyncio.open_connection(self._host, self._port)
-        for source, target, rate in ((reader, back, 0), (there, writer, self._rate)):
-            task = asyncio.get_running_loop().create_task(self._pass(number, source, target, rate))
-            self._tasks.add(task)
-
-    async def _pass(self, number: int, source: asyncio.StreamReader, target: asyncio.StreamWriter, rate: int) -> None:
-        with contextlib.suppress(OSError):
-            while data := await source.read(rate // 20 or 1 << 16):
-                if number in self.silent:
-                    await asyncio.Event().wait()
-                target.write(data)
-                await target.drain()
-                if rate:
-                    await asyncio.sleep(len(data) / rate)
-            target.close()
 
 
 def test_a_silent_connection_is_left_long_before_the_deadline(server: Server) -> None:
@@ -215,3 +179,25 @@ def test_members_know_which_of_them_has_partition_0(server: Server) -> None:
                 await each.close()
 
     asyncio.run(main())
+
+
+def test_message_of_a_server_that_stalls_longer_than_a_request_may_take_is_stored_once(tmp_path: Path) -> None:
+    """A new connection would wait as the old one does, so there is no reason to send the message again."""
+
+    async def main(server: Server) -> None:
+        async with Client(url(server, "?request_timeout=1&connect_timeout=2&deadline=120")) as client:
+            await client.create_stream("stall")
+            await client.create_topic("stall", "t", 1)
+            async with Producer(client, "stall", "t") as producer:
+                await producer.send_and_wait(b"0")
+                with stopped(server, server.worker_pids()[0]):
+                    sent = await producer.send(b"1")
+                    await asyncio.sleep(5.0)
+                    assert not sent.done()
+                await asyncio.wait_for(sent, 60)
+                await producer.send_and_wait(b"2")
+        with wire.connect(server.address) as root:
+            assert [each.payload for each in root.read_all("stall", "t", 0)] == [b"0", b"1", b"2"]
+
+    with Server(tmp_path / "data", ONE_SHARD) as server:
+        asyncio.run(main(server))

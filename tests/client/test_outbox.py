@@ -105,3 +105,8 @@ def test_the_end_of_a_batch_is_that_of_all_its_messages() -> None:
         assert batch.answers[2].exception() is not raised.value  # each has its own: tracebacks grow
 
     asyncio.run(main())
+
+
+def test_send_whose_sync_failed_has_an_unknown_fate() -> None:
+    """The records were written before the sync: the next start may find them."""
+    assert of_status(10009, 101).fate is Fate.UNKNOWN

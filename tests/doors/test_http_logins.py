@@ -191,6 +191,40 @@ def test_tokens_end_with_what_they_rest_on(server: HttpServer, how: str) -> None
         assert (answer.status, answer.body) == (401, b"")
 
 
+def test_token_that_changes_its_password_stays_and_all_others_of_the_user_end(tmp_path: Path) -> None:
+    """Also for a second change, after a restart, and until somebody else changes the password."""
+    server = HttpServer(tmp_path / "data")
+
+    def change(by: HttpClient, before: str, after: str) -> None:
+        by.done("PUT", "/users/owner/password", {"current_password": before, "new_password": after})
+
+    with server:
+        root = server.root()
+        root.done("POST", "/users", {"username": "owner", "password": "secret", "status": "active"})
+        first, second = (server.logged_in("owner", "secret") for _ in range(2))
+        change(first, "secret", "second")
+        assert first.get("/streams").error == (403, 41)  # the user has no rights, and the token holds
+        assert second.get("/streams").status == 401
+        change(first, "second", "third")
+        assert first.get("/streams").status == 403
+    with server:
+        kept, third = server.client(first.token), server.logged_in("owner", "third")
+        assert kept.get("/streams").status == third.get("/streams").status == 403
+        change(third, "third", "fourth")
+        assert (kept.get("/streams").status, third.get("/streams").status) == (401, 403)
+        change(server.root(), "fourth", "fifth")
+        assert third.get("/streams").status == 401
+        assert lets_in(server, root.token)
+
+
+def test_token_that_stayed_over_a_change_of_its_password_can_be_given_back(server: HttpServer) -> None:
+    server.root().done("POST", "/users", {"username": "giver", "password": "secret", "status": "active"})
+    client = server.logged_in("giver", "secret")
+    client.done("PUT", "/users/giver/password", {"current_password": "secret", "new_password": "better"})
+    assert client.delete("/users/logout").status == 204
+    assert client.get("/streams").status == 401
+
+
 def test_a_token_ends_by_itself(tmp_path: Path) -> None:
     short = {"SHARDD_HTTP_JWT_ACCESS_TOKEN_EXPIRY": "1 s", "SHARDD_HTTP_JWT_CLOCK_SKEW": "0 s"}
     with HttpServer(tmp_path / "data", short) as server:

@@ -37,6 +37,22 @@ def test_native_topics_are_streams_as_the_setting_says(tmp_path: Path, exposed: 
             assert time.monotonic() < deadline
 
 
+def test_messages_of_a_stream_whose_name_a_native_topic_gets_keep_their_place(tmp_path: Path) -> None:
+    server = LiftbridgeServer(tmp_path / "data", {"SHARDD_LIFTBRIDGE_EXPOSE_NATIVE": "readwrite"})
+    with server, wire.connect(server.address) as tcp, server.client() as client:
+        client.create("shop/orders")
+        assert client.status("Publish", stream="shop/orders", value=b"1") == ("OK", "")
+        shop = tcp.create_stream("shop")
+        tcp.create_topic(shop, "orders", 1)
+        tcp.create_topic(shop, "seen", 1)
+        deadline = time.monotonic() + 60
+        while client.status("Publish", stream="shop/seen", value=b"x")[0] == "NOT_FOUND":  # the door knows both then
+            assert time.monotonic() < deadline
+        assert client.status("Publish", stream="shop/orders", value=b"2") == ("OK", "")
+        assert not tcp.poll("shop", "orders", 0, count=10).messages
+        assert [each.value for each in client.read("shop/orders", 2)] == [b"1", b"2"]
+
+
 def test_a_server_with_subscriptions_ends_in_order(tmp_path: Path) -> None:
     server = LiftbridgeServer(tmp_path / "data")
     server.start()

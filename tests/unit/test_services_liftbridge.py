@@ -4,6 +4,7 @@ of a partition holds for clients of every protocol."""
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +16,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import requests
-from shardd.protocol.liftbridge.requests import ActivityOp
+from shardd.protocol.liftbridge.requests import ActivityOp, StreamInfo
 from shardd.protocol.topic_setting_table import SEGMENT_SIZE, SEGMENT_SIZE_LEAST
 from shardd.runtime.audit_file import LOGGER
 from shardd.service.identity import Identity
@@ -23,7 +24,7 @@ from shardd.service.liftbridge_settings import message_expiry_us, topic_settings
 from shardd.service.liftbridge_streams import LiftbridgeStreamService, topic_name
 from shardd.service.long_answers import LongAnswers
 from shardd.service.sessions import Session
-from tests.support.wire import Wire, batch, message, to_partition
+from tests.support.wire import Wire, batch, identifier, message, str8, to_partition
 from tests.unit.liftbridge_harness import MILLISECONDS, NAMESPACE, LiftbridgeWorkers, liftbridge_workers, publishing
 
 
@@ -147,6 +148,46 @@ def test_topics_of_other_streams_are_there_as_far_as_they_are_exposed(workers: L
         pause = streams.pause_stream(workers.root, requests.PauseStream("with/slash/t/t"))
         assert workers.status_of(pause) == status
     assert workers.info("with/slash/t/t").paused == (0,)
+
+
+def everything(workers: LiftbridgeWorkers) -> list[StreamInfo]:
+    """What the router of the door is told."""
+    tasks = workers.services.liftbridge_tasks
+    return workers.ask(tasks.all_streams(requests.AllStreams(), lambda each: each))
+
+
+def test_native_topic_with_the_name_of_a_stream_is_not_told(workers: LiftbridgeWorkers) -> None:
+    made = workers.make("taken/name", 1)
+    wire = workers.connect()
+    wire.create_stream("taken")
+    wire.create_topic("taken", "name", 1)
+    wire.create_topic("taken", "free", 1)
+    assert workers.info("taken/name") == made
+    names = [each.name for each in everything(workers)]
+    assert [each for each in everything(workers) if each.name == "taken/name"] == [made]
+    assert "taken/free" in names and len(names) == len(set(names))
+    assert [each for each in workers.listed(workers.root) if each.name == "taken/name"] == [made]
+
+
+def test_name_of_two_native_topics_is_that_of_the_first(workers: LiftbridgeWorkers) -> None:
+    wire = workers.connect()
+    wire.create_stream("split/in")
+    wire.create_topic("split/in", "two", 2)
+    first = workers.info("split/in/two")
+    wire.create_stream("split")
+    wire.create_topic("split", "in/two", 3)
+    assert workers.info("split/in/two") == first
+    assert [each for each in everything(workers) if each.name == "split/in/two"] == [first]
+
+
+def test_topic_of_the_namespace_cannot_take_the_name_of_an_exposed_topic(workers: LiftbridgeWorkers) -> None:
+    wire = workers.connect()
+    wire.create_stream("exposed")
+    wire.create_topic("exposed", "topic", 2)
+    found = workers.info("exposed/topic")
+    fixed = struct.pack("<IBQQB", 1, 1, 0, 0, 0)
+    assert wire.status(Code.CREATE_TOPIC, identifier(NAMESPACE) + fixed + str8("exposed/topic")) == 2013
+    assert workers.info("exposed/topic") == found
 
 
 def test_pause_and_resume(workers: LiftbridgeWorkers) -> None:

@@ -23,7 +23,7 @@ import xxhash
 
 from shardd.spark import _decode
 from shardd.spark.archive_listing import file_system, find, parse_file_name
-from shardd.spark.columns import ALL, HEADERS_TYPE, arrow_schema
+from shardd.spark.columns import ALL, HEADERS_TYPE, SHOWN_BELOW_US, arrow_schema
 from shardd.spark.decode import Fault, Verify
 
 ARCHIVED: Final = ("offset", "timestamp", "originTimestamp", "id", "value", "headersRaw", "checksum", "partition")
@@ -119,6 +119,8 @@ def read(
     wanted = {"offset", "partition"} | {name for name in names if name in ARCHIVED}
     if {"headers", "key"} & set(names):
         wanted.add("headersRaw")
+    if "originTimestampRaw" in names:
+        wanted.add("originTimestamp")
     if verify is not Verify.NO or "checksumOk" in names:
         wanted |= set(_HASHED)
     with system.open_input_file(inner) as file:
@@ -271,9 +273,20 @@ def _complete(
             arrays.append(good)
         elif name == "key":
             arrays.append(_keys(batch, key_header))
+        elif name == "originTimestampRaw":
+            arrays.append(batch.column("originTimestamp").cast(kind))
+        elif name == "originTimestamp":
+            arrays.append(shown_times(batch.column(name)))
         else:
             arrays.append(batch.column(name).cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
+
+
+def shown_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The producers' times as the source gives them: null for one that is none (decode.py)."""
+    micros = times.cast(pa.int64())
+    shown = pc.and_(pc.greater_equal(micros, 0), pc.less(micros, SHOWN_BELOW_US))
+    return pc.if_else(shown, micros, pa.scalar(None, pa.int64())).cast(ALL["originTimestamp"].arrow)
 
 
 def _keys(batch: pa.RecordBatch, key_header: str | None) -> pa.Array:

@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds
 from shardd.spark import archive_files, archive_listing, leases, planner
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
-from shardd.spark.columns import arrow_schema
+from shardd.spark.columns import ALL, arrow_schema
 from shardd.spark.decode import Verify
 from shardd.spark.options import SourceOptions
 from shardd.spark.pieces import Locations
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS: Final = (*ARCHIVED, "stream", "topic")
+READ: Final = tuple("originTimestampRaw" if name == "originTimestamp" else name for name in COLUMNS)
 _ENCODINGS: Final = dict.fromkeys(("offset", "timestamp", "originTimestamp"), "DELTA_BINARY_PACKED")
 _PROPERTIES: Final[dict[str, Any]] = {
     "use_dictionary": ["partition", "stream", "topic"],
@@ -123,7 +125,7 @@ class ArchiveJob(Job):
         slice_ = self.slice
         try:
             for table in files.row_groups(read(self.settings, SlicePartition(slice_, leased=self.leased))):
-                file.add(table)
+                file.add(self._as_stored(table))
                 digests.append(archive_files.digest(table.column("checksum")))
                 rows += table.num_rows
             if rows != slice_.end - slice_.start:
@@ -136,6 +138,15 @@ class ArchiveJob(Job):
             file.discard()
             raise
 
+    def _as_stored(self, table: pa.Table) -> pa.Table:
+        """Files of the source's own archive have every time as it was sent; tables are read by others, which refuse
+        what is no time."""
+        at = COLUMNS.index("originTimestamp")
+        times = table.column(at)
+        kind = ALL["originTimestamp"].arrow
+        times = times.cast(kind) if self.target.kind == "parquet" else archive_files.shown_times(times)
+        return table.set_column(at, pa.field("originTimestamp", kind), times)
+
 
 def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list[ArchiveJob], int]:
     """What is to be done now, and about how many bytes that is. Records what the server has deleted already, unless
@@ -144,7 +155,7 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
     bounds = source.bounds(segments=planner.needs_segments(options))
-    settings = TaskSettings.of(options, COLUMNS)
+    settings = TaskSettings.of(options, READ)
     run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():
         average = _average(topic.partitions)

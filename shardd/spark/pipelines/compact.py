@@ -10,7 +10,7 @@ from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.aggregate import field
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.pipelines.following import until_sigterm
-from shardd.spark.pipelines.topics import KEPT, TopicTarget
+from shardd.spark.pipelines.topics import KEPT, SHOWN, TopicTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,8 @@ class Compaction(msgspec.Struct, frozen=True):
     keep_deleted: bool = False
 
     def columns(self) -> tuple[str, ...]:
-        return (*KEPT, *_PLACE, *(("headers",) if self.key.startswith("header:") else ()))
+        kept = SHOWN if self.target is None else KEPT
+        return (*kept, *_PLACE, *(("headers",) if self.key.startswith("header:") else ()))
 
 
 def check(work: Compaction, *, follow: bool = False) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.aggregate import field, interval
 from shardd.spark.pipelines.common import PipelineError, Source
-from shardd.spark.pipelines.topics import KEPT, TopicTarget
+from shardd.spark.pipelines.topics import KEPT, SHOWN, TopicTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,8 @@ class Deduplication(msgspec.Struct, frozen=True):
         return topics.state_of(self.state, "dedup", self.source, self.target, *more)
 
     def columns(self) -> tuple[str, ...]:
-        return (*KEPT, "partition", "timestamp", *(("headers",) if self.by.startswith("header:") else ()))
+        kept = SHOWN if self.target is None else KEPT
+        return (*kept, "partition", "timestamp", *(("headers",) if self.by.startswith("header:") else ()))
 
 
 def dry_run(work: Deduplication) -> dict[str, Any]:

@@ -7,7 +7,6 @@ clipped, never rewound, never longer than the batch was, and what is missing is 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +31,6 @@ from shardd.spark.positions import (
 )
 from shardd.spark.server import Server, TopicMissingError
 
-_log = logging.getLogger(__name__)
 Bounds = Mapping[TopicName, TopicBounds]
 PARTITIONS_MAX: Final = 1 << 20
 SLICES_MAX: Final = 128  # of one task: reading one costs about as much as 1/128 of what may share a task
@@ -88,20 +86,6 @@ def readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
         sealed = max((each.end for each in partition.segments if each.sealed), default=partition.first)
         end = min(end, sealed)
     return max(end, partition.first)
-
-
-def warn_of_withheld(options: SourceOptions, bounds: Bounds) -> None:
-    """A batch query leaves out what is not known to be on the device; after a restart that may be a lot."""
-    if not options.durable:
-        return
-    waiting = [max(each.end - max(each.durable_end, each.first), 0) for t in bounds.values() for each in t.partitions]
-    if any(waiting):
-        _log.warning(
-            "%d messages in %d partitions are left out: they are not known to be on the device yet. They are part of"
-            " the next query; isolation=visible reads them now",
-            sum(waiting),
-            sum(1 for each in waiting if each),
-        )
 
 
 def check_explicit(option: str, positions: Positions, bounds: Bounds) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.errors import ShardError
-from shardd.spark import admission, leases, planner, reading
+from shardd.spark import admission, durable, leases, planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
@@ -61,7 +61,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self._ends(planner.discover(self._server, self._options), None)
+        self._until = self._ends(durable.discover(self._server, self._options), None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options

@@ -23,9 +23,11 @@ class NotDurableError(RuntimeError):
     """Messages that are asked for are not known to be on the device, and the sync does not come."""
 
 
-def discover(server: Server, options: SourceOptions, *, segments: bool = False) -> dict[TopicName, TopicBounds]:
+def discover(
+    server: Server, options: SourceOptions, *, segments: bool = False, begun: bool = False
+) -> dict[TopicName, TopicBounds]:
     """As `planner.discover`, when all that is there now and is asked for is on the device. `NotDurableError`."""
-    bounds = planner.discover(server, options, segments=segments)
+    bounds = planner.discover(server, options, segments=segments, begun=begun)
     waiting = _waiting(options, bounds)
     if not waiting:
         return bounds
@@ -35,9 +37,9 @@ def discover(server: Server, options: SourceOptions, *, segments: bool = False) 
             raise NotDurableError(_said(waiting))
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-        there = _flat(planner.discover(server, options))
+        there = _flat(planner.discover(server, options, begun=True))
         waiting = {place: was for place, was in waiting.items() if place in there and _behind(there[place], was)}
-    return planner.discover(server, options, segments=segments)
+    return planner.discover(server, options, segments=segments, begun=begun)
 
 
 def _flat(bounds: planner.Bounds) -> dict[_Place, PartitionBounds]:

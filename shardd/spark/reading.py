@@ -19,7 +19,7 @@ from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 4  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 5  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 class Deduplication(msgspec.Struct, frozen=True):
     """`by`: id, header:NAME or json:$.PATH. `within`: a repetition comes no later (as 1h); None: all are remembered for
-    ever. `table`: a Delta table, else `target`. `late_allowed`: messages that come later than the watermark allows are
-    left out and counted, instead of stopping the run."""
+    ever. `table`: a Delta table, with options of its sink, else `target`. `late_allowed`: messages that come later than
+    the watermark allows are left out and counted, instead of stopping the run."""
 
     source: Source
     by: str
@@ -28,6 +29,7 @@ class Deduplication(msgspec.Struct, frozen=True):
     table: str | None = None
     target: TopicTarget | None = None
     late_allowed: bool = False
+    table_options: Mapping[str, str] = {}
 
     @property
     def checkpoint(self) -> Path:
@@ -75,7 +77,7 @@ def run(spark: SparkSession, work: Deduplication, *, follow: bool) -> dict[str, 
     if work.within is not None:
         options["watermarkDelay"] = work.within
     rows = distinct(spark.readStream.format("shardd").options(**options).load(), work.by, work.within)
-    kind, sink = "shardd_delta", {"path": work.table or ""}
+    kind, sink = "shardd_delta", {**work.table_options, "path": work.table or ""}
     if work.target is not None:
         partitions = work.target.partitions() or topics.partitions_of(work.source)
         kind, sink = "shardd", work.target.sink(createTopic=str(partitions), partitioning="column")

@@ -113,6 +113,7 @@ def task_settings() -> TaskSettings:
         batch_bytes=options.batch_bytes,
         fail_on_data_loss=True,
         read_mode=ReadMode.COLD,
+        pass_isolated=True,
     )
 
 

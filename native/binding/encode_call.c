@@ -68,7 +68,7 @@ static const char *const faults[] = {
     [ENCODE_BAD_BUFFERS] = "the offsets of a column lie outside of its data",
     [ENCODE_LARGE_VALUE] = "the value has more than 64000000 bytes",
     [ENCODE_LARGE_HEADERS] = "the headers have more than 100000 bytes",
-    [ENCODE_BAD_HEADER] = "the key and the value of a header have 1 to 255 bytes",
+    [ENCODE_BAD_HEADER] = "the key of a header has 1 to 255 bytes, its value 0 to 255",
     [ENCODE_BAD_ID] = "the id has not 16 bytes",
 };
 

@@ -126,11 +126,19 @@ def replay(
 
 def _topic_or_table(
     to: str, servers: str, to_servers: str | None, source: list[str] | None, own: list[str] | None
-) -> tuple[TopicTarget | None, str | None]:
+) -> tuple[TopicTarget | None, str | None, dict[str, str]]:
+    """A topic, or the directory of a table and the options of its sink."""
     kind, _, directory = to.partition(":")
     if kind == "delta" and directory:
-        return None, directory
-    return _target(to, servers, to_servers, source, own), None
+        from pyspark.sql.datasource import CaseInsensitiveDict
+
+        from shardd.spark.sinks.sink import DeltaSink
+
+        options = given_options("", own, "--to-option")
+        del options["servers"]
+        DeltaSink(CaseInsensitiveDict({**options, "path": directory})).check()
+        return None, directory, options
+    return _target(to, servers, to_servers, source, own), None, {}
 
 
 @pipeline_app.command()
@@ -155,8 +163,8 @@ def compact(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import compact as pipeline
 
-        target, table = _topic_or_table(to, servers, to_servers, option, to_option)
-        made = pipeline.Compaction(source_of(topic, servers, option), key, table, target, keep_deleted)
+        target, table, own = _topic_or_table(to, servers, to_servers, option, to_option)
+        made = pipeline.Compaction(source_of(topic, servers, option), key, table, target, keep_deleted, own)
         planned = pipeline.dry_run(made, follow=follow)
         if dry_run:
             return planned
@@ -189,9 +197,9 @@ def dedup(
     def work() -> dict[str, Any]:
         from shardd.spark.pipelines import dedup as pipeline
 
-        target, table = _topic_or_table(to, servers, to_servers, option, to_option)
+        target, table, own = _topic_or_table(to, servers, to_servers, option, to_option)
         source = source_of(topic, servers, option)
-        made = pipeline.Deduplication(source, by, within, state_dir, table, target, allow_late)
+        made = pipeline.Deduplication(source, by, within, state_dir, table, target, allow_late, own)
         planned = pipeline.dry_run(made)
         return planned if dry_run else pipeline.run(make_session(master, "dedup"), made, follow=follow)
 

@@ -50,12 +50,14 @@ def _problem(name: str, version: str) -> str:
 
 
 def _java() -> bool:
-    from shardd.spark.java import NoJavaError, find_java
+    from shardd.spark.java import JAVA_MINIMUM, NoJavaError, find_java
 
     try:
         java = find_java()
     except NoJavaError as error:
         typer.echo(f"missing  Java: {error}")
         return False
+    for each in java.passed_over:
+        typer.echo(f"problem  {each} is no Java {JAVA_MINIMUM} or newer; another one is taken. Unset or correct it")
     typer.echo(f"ok       Java {java.version} from {java.origin}: {java.home}")
     return True

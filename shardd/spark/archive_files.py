@@ -1,8 +1,9 @@
 """Files of a Parquet archive (names: archive_listing.py): what stands in them, and how they are read and checked.
 
 The columns are ARCHIVED below: with `headersRaw` and `checksum` nothing of a record is lost. A file appears whole
-(written under a temporary name, fsync, link). It has one row for each offset of its name, in order. Its footer says
-once more whose rows these are, with a digest of each row group (over the checksums of the records), so that a file
+(written under a temporary name, fsync, link). It has one row for each offset of its name, in order, but those of which
+its footer says that they have no message (`gaps`), or that it was lost (`lost`): a reader is told of those. The footer
+says once more whose rows these are, with a digest of each row group (over the checksums of the records), so that a file
 under another's name, with fewer rows or with other ones is refused. Every page has a CRC-32. Reading verifies all that,
 and makes every record anew to compare its checksum, unless `verifyChecksums` is false. Files of earlier versions have
 no such footer; all the rest holds for them, too.
@@ -22,9 +23,10 @@ import pyarrow.parquet as pq
 import xxhash
 
 from shardd.spark import _decode
-from shardd.spark.archive_listing import file_system, find, parse_file_name
-from shardd.spark.columns import ALL, HEADERS_TYPE, arrow_schema
+from shardd.spark.archive_listing import Range, file_system, find, parse_file_name
+from shardd.spark.columns import ALL, HEADERS_TYPE, SHOWN_BELOW_US, arrow_schema
 from shardd.spark.decode import Fault, Verify
+from shardd.spark.loss import HistoryGoneError
 
 ARCHIVED: Final = ("offset", "timestamp", "originTimestamp", "id", "value", "headersRaw", "checksum", "partition")
 FOOTER: Final = b"shardd.archive"
@@ -41,6 +43,7 @@ _RECORD: Final = np.dtype(
         ("reserved", "<u8"),
     ]
 )  # a record up to its payload (docs/formats.md)
+_ABSENT: Final = ("gaps", "lost")
 _VERIFIED_ROWS: Final = 8192  # put together at a time: small messages stay in the cache
 _BYTES_MAX: Final = 1 << 30  # of payload and user headers in one call
 
@@ -51,7 +54,8 @@ class DamagedArchiveError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """Whose rows a file has, and under which run it was written. `digests`: one for each row group."""
+    """Whose rows a file has, and under which run it was written. `digests`: one for each row group. `gaps`, `lost`:
+    offsets [start, end) without a row, ascending."""
 
     stream: str
     topic: str
@@ -61,11 +65,20 @@ class Footer:
     end: int
     run: str
     digests: tuple[str, ...] = ()
+    gaps: tuple[Range, ...] = ()
+    lost: tuple[Range, ...] = ()
 
     def encode(self, digests: list[str]) -> dict[str, str]:
-        """As metadata of a Parquet file."""
-        known = {name: getattr(self, name) for name in self.__slots__}
+        """As metadata of a Parquet file. One with a row for each offset is as in earlier versions."""
+        known = {name: value for name in self.__slots__ if (value := getattr(self, name)) or name not in _ABSENT}
         return {FOOTER.decode(): json.dumps({**known, "digests": digests})}
+
+    def present(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The offsets that have a row."""
+        there = np.ones(self.end - self.start, np.bool_)
+        for low, high in (*self.gaps, *self.lost):
+            there[low - self.start : high - self.start] = False
+        return np.flatnonzero(there) + self.start
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> Footer | None:
@@ -74,8 +87,12 @@ class Footer:
         if text is None:
             return None
         try:
-            known = json.loads(text)
-            return cls(**{**known, "digests": tuple(known["digests"])})
+            known = dict(json.loads(text))
+            absent = {name: tuple((int(a), int(b)) for a, b in known.get(name, ())) for name in _ABSENT}
+            found = cls(**{**known, "digests": tuple(known["digests"]), **absent})
+            if not all(found.start <= a < b <= found.end for a, b in (*found.gaps, *found.lost)):
+                raise ValueError("it says of offsets that are not its own that they have no row")
+            return found
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"its footer cannot be read: {error}") from error
 
@@ -112,43 +129,58 @@ def read(
     end: int,
     verify: Verify = Verify.STOP,
     rows: int = 65_536,
+    lost: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows [start, end) of an archive file with exactly the wanted columns. FileNotFoundError,
-    `DamagedArchiveError`."""
+    `DamagedArchiveError`; `HistoryGoneError` in front of lost ones, unless they are known (`lost`)."""
     system, inner = file_system(path)
     wanted = {"offset", "partition"} | {name for name in names if name in ARCHIVED}
     if {"headers", "key"} & set(names):
         wanted.add("headersRaw")
+    if "originTimestampRaw" in names:
+        wanted.add("originTimestamp")
     if verify is not Verify.NO or "checksumOk" in names:
         wanted |= set(_HASHED)
+    gone: Range | None = None
     with system.open_input_file(inner) as file:
         try:
             source = pq.ParquetFile(file, page_checksum_verification=True)
-            first, footer = _check_whole(source, path, stream, topic)
+            present, footer = _check_whole(source, path, stream, topic)
+            if footer is not None and not lost:
+                gone = next((each for each in footer.lost if start < each[1] and each[0] < end), None)
+                end = end if gone is None else max(start, gone[0])
+            at = 0
             for group in range(source.num_row_groups):
-                after = first + source.metadata.row_group(group).num_rows
-                if start < after and first < end:
+                offsets = present[at : at + source.metadata.row_group(group).num_rows]
+                at += len(offsets)
+                if len(offsets) and start <= offsets[-1] and offsets[0] < end:
                     expected = None if footer is None or verify is Verify.NO else footer.digests[group]
-                    for batch in _group(source, group, sorted(wanted), first, rows, expected):
+                    for batch in _group(source, group, sorted(wanted), offsets, rows, expected):
                         good = _verified(batch, verify) if wanted.issuperset(_HASHED) else None
                         chosen, good = _between(batch, good, start, end)
                         if chosen.num_rows:
                             yield _complete(chosen, names, stream, topic, key_header, good)
-                first = after
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DamagedArchiveError(f"the archive file {path} is damaged: {error}") from error
+    if gone is not None:
+        what = f"the archive file {path}: offsets {gone[0]} to {gone[1] - 1} were lost before they were archived"
+        raise HistoryGoneError(what, gone[1], end)
 
 
-def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> tuple[int, Footer | None]:
-    """Name, footer and number of rows must agree. Returns the first offset. ValueError."""
+_Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> tuple[_Offsets, Footer | None]:
+    """Name, footer and number of rows must agree. Returns the offsets of the rows. ValueError."""
     named = parse_file_name(path.rpartition("/")[2])
     if named is None:
         raise ValueError("its name is not that of a file of an archive")
     partition, incarnation, start, end = named
     held = source.metadata.num_rows
-    if held != end - start:
-        raise ValueError(f"it has {held} rows, but its name says {end - start}")
     footer = Footer.of(source.metadata)
+    sparse = footer is not None and bool(footer.gaps or footer.lost)
+    if held != end - start and not sparse:
+        raise ValueError(f"it has {held} rows, but its name says {end - start}")
     if footer is not None:
         known = (footer.stream, footer.topic, footer.partition, footer.incarnation, footer.start, footer.end)
         if known != (stream, topic, partition, incarnation, start, end):
@@ -158,20 +190,24 @@ def _check_whole(source: pq.ParquetFile, path: str, stream: str, topic: str) -> 
             )
         if len(footer.digests) != source.num_row_groups:
             raise ValueError(f"it has {source.num_row_groups} row groups, {len(footer.digests)} were written")
-    return start, footer
+    present = footer.present() if sparse and footer is not None else np.arange(start, end)
+    if held != len(present):
+        raise ValueError(f"it has {held} rows, but its name and its footer say {len(present)}")
+    return present, footer
 
 
 def _group(
-    source: pq.ParquetFile, group: int, wanted: list[str], first: int, rows: int, expected: str | None
+    source: pq.ParquetFile, group: int, wanted: list[str], present: _Offsets, rows: int, expected: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """A row group, dense from offset `first` on; at its end its digest is compared. ValueError."""
-    state = xxhash.xxh3_64()
+    """A row group, which has the offsets `present`; at its end its digest is compared. ValueError."""
+    state, first = xxhash.xxh3_64(), 0
     for batch in source.iter_batches(rows, row_groups=[group], columns=wanted):
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-        wrong = np.flatnonzero(offsets != np.arange(first, first + len(offsets)))
+        belong = present[first : first + len(offsets)]
+        wrong = np.flatnonzero(offsets != belong)
         if len(wrong):
             at = int(wrong[0])
-            raise ValueError(f"offset {offsets[at]} stands where offset {first + at} belongs")
+            raise ValueError(f"offset {offsets[at]} stands where offset {belong[at]} belongs")
         if expected is not None:
             state.update(batch.column("checksum").to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         first += len(offsets)
@@ -183,8 +219,7 @@ def _group(
 def _between(
     batch: pa.RecordBatch, good: pa.Array | None, start: int, end: int
 ) -> tuple[pa.RecordBatch, pa.Array | None]:
-    first = batch.column("offset")[0].as_py() if batch.num_rows else 0
-    low, high = max(start - first, 0), min(end - first, batch.num_rows)
+    low, high = np.searchsorted(batch.column("offset").to_numpy(zero_copy_only=False), (start, end))
     if high <= low:
         return batch.slice(0, 0), None
     return batch.slice(low, high - low), None if good is None else good.slice(low, high - low)
@@ -195,30 +230,32 @@ def _verified(batch: pa.RecordBatch, verify: Verify) -> pa.Array:
     the log. ValueError when it must and has not."""
     if batch.num_rows == 0:
         return pa.array([], pa.bool_())
-    first = batch.column("offset")[0].as_py()
     parts = (batch.slice(at, _VERIFIED_ROWS) for at in range(0, batch.num_rows, _VERIFIED_ROWS))
     good = np.concatenate([_are_whole(part) for part in parts])
     if verify is Verify.STOP and not good.all():
         raise ValueError(
-            f"the message at offset {first + int(np.flatnonzero(~good)[0])} fails its checksum;"
+            f"the message at offset {batch.column('offset')[int(np.flatnonzero(~good)[0])]} fails its checksum;"
             " verifyChecksums=report reads on with the column checksumOk"
         )
     return pa.array(good)
 
 
 def _are_whole(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    first = batch.column("offset")[0].as_py()
-    log, position, at, end = _records(batch), 0, first, first + batch.num_rows
+    offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+    borders = [*(np.flatnonzero(np.diff(offsets) != 1) + 1), len(offsets)]  # the ends of what is dense
+    log, position, done = _records(batch), 0, 0
     good = np.ones(batch.num_rows, np.bool_)
-    while at < end:
-        found = _decode.decode(log, position, at, end, batch.num_rows, _BYTES_MAX, Verify.REPORT, b"b", None)
-        if found.fault != Fault.OK or found.rows == 0:
-            raise ValueError(f"the rows from offset {at} on are no records")
-        if found.bad_checksums:
-            ((bitmap,),) = found.columns
-            bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[: found.rows]
-            good[at - first : found.next_offset - first] = bits
-        position, at = found.position, found.next_offset
+    for border in borders:
+        while done < border:
+            at, end = int(offsets[done]), int(offsets[border - 1]) + 1
+            found = _decode.decode(log, position, at, end, batch.num_rows, _BYTES_MAX, Verify.REPORT, b"b", None)
+            if found.fault != Fault.OK or found.rows == 0:
+                raise ValueError(f"the rows from offset {at} on are no records")
+            if found.bad_checksums:
+                ((bitmap,),) = found.columns
+                bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[: found.rows]
+                good[done : done + found.rows] = bits
+            position, done = found.position, done + found.rows
     return good
 
 
@@ -271,9 +308,26 @@ def _complete(
             arrays.append(good)
         elif name == "key":
             arrays.append(_keys(batch, key_header))
+        elif name == "originTimestampRaw":
+            arrays.append(batch.column("originTimestamp").cast(kind))
+        elif name == "originTimestamp":
+            arrays.append(shown_times(batch.column(name)))
         else:
             arrays.append(batch.column(name).cast(kind))
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
+
+
+def ranges(offsets: _Offsets) -> tuple[Range, ...]:
+    """Ascending offsets as ranges [start, end)."""
+    parts = np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1)
+    return tuple((int(each[0]), int(each[-1]) + 1) for each in parts if len(each))
+
+
+def shown_times(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The producers' times as the source gives them: null for one that is none (decode.py)."""
+    micros = times.cast(pa.int64())
+    shown = pc.and_(pc.greater_equal(micros, 0), pc.less(micros, SHOWN_BELOW_US))
+    return pc.if_else(shown, micros, pa.scalar(None, pa.int64())).cast(ALL["originTimestamp"].arrow)
 
 
 def _keys(batch: pa.RecordBatch, key_header: str | None) -> pa.Array:

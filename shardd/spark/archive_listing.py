@@ -170,7 +170,8 @@ def _names(directory: str) -> list[str]:
 class _Kept:
     listing: Listing
     changed_ns: int
-    taken_s: float
+    taken_s: float  # by the clock that files get their times from
+    age_from_s: float  # by the monotonic one
 
 
 class _Cache:
@@ -193,7 +194,7 @@ class _Cache:
             kept = self._kept.get(directory)
             if kept is not None and kept.changed_ns == changed_ns and self._settled(kept):
                 return kept.listing
-            made = _Kept(list_topic(root, name), changed_ns, time.time())
+            made = _Kept(list_topic(root, name), changed_ns, time.time(), time.monotonic())
             self._kept.pop(directory, None)
             self._kept[directory] = made
             while len(self._kept) > self.TOPICS_MAX:
@@ -202,7 +203,7 @@ class _Cache:
 
     def _settled(self, kept: _Kept) -> bool:
         if kept.changed_ns == 0:
-            return time.time() - kept.taken_s < _REMOTE_AGE_S
+            return time.monotonic() - kept.age_from_s < _REMOTE_AGE_S
         return kept.taken_s - kept.changed_ns / 1e9 > _SETTLED_S
 
 

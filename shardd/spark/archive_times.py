@@ -21,12 +21,25 @@ def offset_at(files: Sequence[Piece], timestamp_us: int) -> int | None:
             forward.append(each)
     low, high = 0, len(forward)
     while low < high:
-        middle = (low + high) // 2
-        if _first(forward[middle], timestamp_us) is None:
-            low = middle + 1
+        middle = probe = (low + high) // 2
+        while probe < high and _is_empty(forward[probe]):  # all of its offsets are gaps: it tells nothing
+            probe += 1
+        if probe < high and _first(forward[probe], timestamp_us) is None:
+            low = probe + 1
         else:
             high = middle
-    return _first(forward[low], timestamp_us) if low < len(forward) else None
+    found = (_first(each, timestamp_us) for each in forward[low:])
+    return next((each for each in found if each is not None), None)
+
+
+def _is_empty(file: Piece) -> bool:
+    """`DamagedArchiveError`."""
+    system, inner = file_system(file.path)
+    with system.open_input_file(inner) as opened:
+        try:
+            return bool(pq.read_metadata(opened).num_rows == 0)
+        except (OSError, pa.ArrowException) as error:
+            raise DamagedArchiveError(f"the archive file {file.path} is damaged: {error}") from error
 
 
 def time_at(files: Sequence[Piece], offset: int) -> int | None:

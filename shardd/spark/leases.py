@@ -13,6 +13,7 @@ from typing import Final
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.leases import LeaseFiles
+from shardd.runtime.boot import boot_id
 from shardd.spark.live import Polling
 from shardd.spark.options import SourceOptions
 from shardd.spark.piece import PieceOrigin
@@ -39,12 +40,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """What a task renews, its own partitions first. `taken_s`: when it was asked for, by the clock of the driver.
-    Pickled to the executors."""
+    """What a task renews, its own partitions first. `taken_s`: when it was asked for, by the monotonic clock of the
+    machine in the boot `boot`, which is the driver's. Pickled to the executors."""
 
     seconds: int = 0
     taken_s: float = 0.0
     places: tuple[Place, ...] = ()
+    boot: bytes = b""
 
 
 def take(server: Server, options: SourceOptions, tasks: Sequence[tuple[Slice, ...]]) -> list[Leased]:
@@ -58,7 +60,7 @@ def take(server: Server, options: SourceOptions, tasks: Sequence[tuple[Slice, ..
             partition = (each.name, each.partition)
             lowest[partition] = min(start, lowest.get(partition, start))
     wanted = [Place(*partition, start) for partition, start in lowest.items()][:PARTITIONS_MAX]
-    now_s = time.time()
+    now_s, boot = time.monotonic(), boot_id()
     places = _ask(server, wanted, options.lease_s)
     ahead = PLACES_MAX // max(len(tasks), 1)
     numbers = {(each.name, each.partition): number for number, each in enumerate(places)}
@@ -66,7 +68,7 @@ def take(server: Server, options: SourceOptions, tasks: Sequence[tuple[Slice, ..
     for task in tasks:
         own = sorted({numbers[at] for each in task if (at := (each.name, each.partition)) in numbers})
         behind = places[own[-1] + 1 :][:ahead] if own else ()
-        shared.append(Leased(options.lease_s, now_s, (*(places[number] for number in own), *behind)))
+        shared.append(Leased(options.lease_s, now_s, (*(places[number] for number in own), *behind), boot))
     return shared
 
 
@@ -88,13 +90,14 @@ def _ask(server: Server, places: Sequence[Place], seconds: int) -> tuple[Place, 
 
 
 class Renewal:
-    """Of one task. A short query never asks: the first time comes when half of the lease has gone by."""
+    """Of one task. A short query never asks: the first time comes when half of the lease has gone by. On another
+    machine it is not known when that is, whatever the clocks say: a task there asks when it begins."""
 
     def __init__(self, polling: Polling, leased: Leased) -> None:
         self._polling = polling
         self._leased = leased
-        waited_s = max(time.time() - leased.taken_s, 0.0)
-        self._next_s = time.monotonic() + max(leased.seconds / 2 - waited_s, 0.0)
+        same = bool(leased.boot) and leased.boot == boot_id()
+        self._next_s = leased.taken_s + leased.seconds / 2 if same else time.monotonic()
 
     def look(self) -> None:
         """Renews when it is time to; what is refused is asked for again the next time."""

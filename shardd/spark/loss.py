@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shardd.spark.positions import TopicName
@@ -22,11 +23,23 @@ class ForeignIncarnationError(LookupError):
 
 
 class HistoryGoneError(LookupError):
-    """Offsets that are not there any more. `kept`: the first one behind them that is; None when there is none."""
+    """Offsets that are not there any more. `kept`: the first one behind them that is; None when there is none. `gone`:
+    the first of them, where it is known. `isolated`: an operator has taken them out of reach."""
 
-    def __init__(self, what: str, kept: int | None) -> None:
+    def __init__(self, what: str, kept: int | None, gone: int | None = None, *, isolated: bool = False) -> None:
         super().__init__(what)
         self.kept = kept
+        self.gone = gone
+        self.isolated = isolated
+
+
+@dataclass(slots=True)
+class Absences:
+    """What a task left out. `lost`: offsets [start, end) before others that it has read; `ended`: all from one on.
+    What has no row beside them is explained: there is no message."""
+
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    ended: bool = False
 
 
 class Losses:

@@ -115,8 +115,31 @@ _OWNED: Final = {
     "group.id": "the checkpoint decides the position, so there is no consumer group",
     "autocommit": "the checkpoint decides the position, so nothing is committed",
     "strategy": "the source polls by offset",
-    "kafka.bootstrap.servers": "this source talks to shardd: use 'servers'",
 }
+_USER: Final = "'username' and 'password', 'token', or 'credentialsFile'"
+_TLS: Final = "an address in 'servers' with TLS, as shardd+tls://HOST:PORT?ca_file=FILE"
+_OF_KAFKA: Final = {
+    "bootstrap.servers": "'servers'",
+    "sasl.": _USER,
+    "security.protocol": f"{_USER}, and {_TLS}",
+    "ssl.": _TLS,
+    "max.poll.records": "'poll.maxBytes'",
+    "fetch.max.bytes": "'poll.maxBytes'",
+    "max.partition.fetch.bytes": "'poll.maxBytes'",
+    "isolation.level": "'isolation'",
+    "auto.offset.reset": "'startingOffsets'",
+    "client.id": "nothing: connections have no name",
+    "batch.size": "'batchBytes'",
+    "max.in.flight.requests.per.connection": "'maxInFlight'",
+    "delivery.timeout.ms": "'deliveryTimeoutMs'",
+    "request.timeout.ms": "'poll.timeoutMs' of the source, 'requestTimeoutMs' of the sink",
+    "enable.idempotence": "'semantics'",
+    "transactional.id": "'semantics'",
+    "acks": "nothing: the level of the topic decides",
+    "compression.type": "nothing: the topic decides",
+    "linger.ms": "nothing: batches end at 'batchBytes'",
+    "group.id": "nothing: the checkpoint decides the position",
+}  # what stands for an option kafka.NAME; a name that ends in a dot stands for a family
 
 
 class RawOptions:
@@ -128,6 +151,8 @@ class RawOptions:
         for key in self._given:
             if key in owned:
                 raise OptionError(f"option '{key}' cannot be set: {owned[key]}")
+            if key.startswith("kafka."):
+                raise OptionError(f"option '{key}' is one of Kafka, and this is shardd: {_instead(key)}")
             if key not in by_lower:
                 close = difflib.get_close_matches(key, by_lower, 1, 0.6)
                 hint = f"did you mean '{by_lower[close[0]]}'?" if close else f"known are {', '.join(names)}"
@@ -180,6 +205,15 @@ class RawOptions:
 
     def present(self, *names: str) -> list[str]:
         return [name for name in names if self.text(name) is not None]
+
+
+def _instead(key: str) -> str:
+    """Of an option of Spark's Kafka source or sink."""
+    name = key.removeprefix("kafka.")
+    for known, ours in _OF_KAFKA.items():
+        if name == known or (known.endswith(".") and name.startswith(known)):
+            return f"use {ours}" if ours.startswith("'") or ours == _TLS else ours.replace("nothing", "leave it out")
+    return "leave it out; docs/spark.md lists the options there are"
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:

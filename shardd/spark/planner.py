@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing
 from shardd.spark.loss import DataLossError, Losses
@@ -50,14 +52,48 @@ class Slice:
     pieces: tuple[Piece, ...]
 
 
-def discover(server: Server, options: SourceOptions, *, segments: bool = False) -> dict[TopicName, TopicBounds]:
-    """Bounds of everything the options select. `TopicMissingError`."""
+def discover(
+    server: Server, options: SourceOptions, *, segments: bool = False, begun: bool = False
+) -> dict[TopicName, TopicBounds]:
+    """Bounds of everything the options select. What is gone of it is left out with failOnDataLoss=false, for a stream
+    that has `begun` all of it. `TopicMissingError`."""
     segments = segments or _only_sealed(options)
-    if options.pattern is None:
-        selected = {name: options.assigned.get(name, ()) for name in options.topics}
-        return server.bounds(selected, segments=segments)
+    if options.pattern is not None:
+        return _matching(server, options.pattern, segments=segments)
     found: dict[TopicName, TopicBounds] = {}
-    for name in server.matching(options.pattern):
+    missing: TopicMissingError | None = None
+    for name in options.topics:
+        wanted = options.assigned.get(name, ())
+        try:
+            found |= server.bounds({name: wanted}, segments=segments)
+        except TopicMissingError as error:
+            if options.fail_on_data_loss or not error.gone:
+                raise
+            missing = error
+            if left := _left_of(server, name, wanted, segments=segments):
+                found[name] = left
+            if not begun:
+                _log.warning("data loss accepted (failOnDataLoss=false): %s", error)
+    if missing is not None and not found and not begun:
+        raise missing
+    return found
+
+
+def _left_of(server: Server, name: TopicName, wanted: tuple[int, ...], *, segments: bool) -> TopicBounds | None:
+    """Of a topic that has not all of the partitions wanted; None: nothing."""
+    try:
+        whole = server.bounds({name: ()}, segments=segments)[name] if wanted else None
+    except TopicMissingError as error:
+        if not error.gone:
+            raise
+        return None
+    left = () if whole is None else tuple(each for each in whole.partitions if each.id in wanted)
+    return None if whole is None or not left else replace(whole, partitions=left)
+
+
+def _matching(server: Server, pattern: str, *, segments: bool) -> dict[TopicName, TopicBounds]:
+    found: dict[TopicName, TopicBounds] = {}
+    for name in server.matching(pattern):
         try:
             found |= server.bounds({name: ()}, segments=segments)
         except TopicMissingError as error:
@@ -90,26 +126,14 @@ def readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
     return max(end, partition.first)
 
 
-def warn_of_withheld(options: SourceOptions, bounds: Bounds) -> None:
-    """A batch query leaves out what is not known to be on the device; after a restart that may be a lot."""
-    if not options.durable:
-        return
-    waiting = [max(each.end - max(each.durable_end, each.first), 0) for t in bounds.values() for each in t.partitions]
-    if any(waiting):
-        _log.warning(
-            "%d messages in %d partitions are left out: they are not known to be on the device yet. They are part of"
-            " the next query; isolation=visible reads them now",
-            sum(waiting),
-            sum(1 for each in waiting if each),
-        )
-
-
-def check_explicit(option: str, positions: Positions, bounds: Bounds) -> None:
-    """Explicit positions must name exactly the partitions that are read."""
+def check_explicit(option: str, options: SourceOptions, positions: Positions, bounds: Bounds) -> None:
+    """Explicit positions must name exactly the partitions that are read, and may name what is gone of them."""
     if not positions.explicit:
         return
     there = {(name, each.id) for name, topic in bounds.items() for each in topic.partitions}
     named = {(name, partition) for name, each in positions.explicit.items() for partition in each}
+    if not options.fail_on_data_loss:
+        named = {(name, n) for name, n in named if (name, n) in there or not _selected(options, bounds, name, n)}
     for verb, difference in (("does not name", there - named), ("names", named - there)):
         if difference:
             name, partition = min(difference)
@@ -118,9 +142,18 @@ def check_explicit(option: str, positions: Positions, bounds: Bounds) -> None:
             raise OptionError(f"option '{option}' {verb} partition {partition} of '{name}'{more}, {where}")
 
 
+def _selected(options: SourceOptions, bounds: Bounds, name: TopicName, partition: int) -> bool:
+    """Whether the options ask for what is not there."""
+    return (
+        partition in options.assigned[name]
+        if name in options.assigned
+        else name in options.topics and (name not in bounds)
+    )
+
+
 def resolve(server: Server, options: SourceOptions, positions: Positions, bounds: Bounds, *, ending: bool) -> Offsets:
     """The place in every partition that a side of the range stands for."""
-    check_explicit("endingOffsets" if ending else "startingOffsets", positions, bounds)
+    check_explicit("endingOffsets" if ending else "startingOffsets", options, positions, bounds)
     places = {}
     for name, topic in bounds.items():
         explicit = positions.explicit.get(name, {})

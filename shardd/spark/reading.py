@@ -13,13 +13,13 @@ from shardd.spark import cold, live, python_worker
 from shardd.spark.decode import Decoder, Verify
 from shardd.spark.leases import Leased, Renewal
 from shardd.spark.live import Polling
-from shardd.spark.loss import DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
+from shardd.spark.loss import Absences, DataLossError, ForeignIncarnationError, HistoryGoneError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 4  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 5  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):
@@ -46,6 +46,7 @@ class TaskSettings:
     batch_bytes: int
     fail_on_data_loss: bool
     read_mode: ReadMode
+    pass_isolated: bool = False  # what the manifest says of an operator's isolation is no fault
 
     @classmethod
     def of(cls, options: SourceOptions, columns: tuple[str, ...]) -> TaskSettings:
@@ -67,9 +68,13 @@ class TaskSettings:
         )
 
 
-def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one task as record batches. An empty plan gives Spark one task with no slice: no rows."""
+def read(
+    settings: TaskSettings, partition: InputPartition, absences: Absences | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task as record batches. An empty plan gives Spark one task with no slice: no rows. `absences`
+    learns what was left out."""
     python_worker.settle()
+    absences = Absences() if absences is None else absences
     if not isinstance(partition, SlicePartition):
         return
     if partition.version != FORMAT_VERSION:
@@ -87,40 +92,50 @@ def read(settings: TaskSettings, partition: InputPartition) -> Iterator[pa.Recor
             batch_bytes=settings.batch_bytes,
         )
         for piece in slice_.pieces:
-            for batch in _read_piece(settings, decoder, slice_, piece):
+            for batch in _read_piece(settings, decoder, slice_, piece, absences):
                 yield batch
                 renewal.look()
 
 
-def _read_piece(settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _read_piece(
+    settings: TaskSettings, decoder: Decoder, slice_: Slice, piece: Piece, absences: Absences
+) -> Iterator[pa.RecordBatch]:
     """What cannot be read of it is told, or with failOnDataLoss=false counted: only what is really gone is left out."""
     losses = Losses(accepted=not settings.fail_on_data_loss)
     at, end = piece.start, piece.end
     while at < end:
         try:
             for batch in _batches(settings, decoder, slice_, piece, at):
-                at = at + batch.num_rows if piece.place is PieceOrigin.ARCHIVE else decoder.following
+                if piece.place is not PieceOrigin.ARCHIVE:  # which has all of them, or says which not
+                    at = decoder.following
                 yield batch
             return
         except HistoryGoneError as error:
+            at = at if error.gone is None else error.gone
             kept = end if error.kept is None else min(error.kept, end)
             if kept <= at:
                 raise  # it would not go on
             if piece.place is PieceOrigin.SERVER and not piece.sparse:
                 until = min(_removed_until(settings, slice_, at, kept), end)
                 if until > at:  # no loss: a segment says that offsets of it have no message
-                    yield from _read_piece(settings, decoder, slice_, Piece(PieceOrigin.SERVER, at, until, sparse=True))
+                    inner = Piece(PieceOrigin.SERVER, at, until, sparse=True)
+                    yield from _read_piece(settings, decoder, slice_, inner, absences)
                     at = until
                     continue
-            losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
+            if not (error.isolated and settings.pass_isolated):
+                losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
+            absences.lost.append((at, kept))
+            absences.ended = absences.ended or error.kept is None
             at = kept
         except (ForeignIncarnationError, cold.SegmentGoneError, FileNotFoundError) as error:
+            absences.ended = absences.ended or piece.place is PieceOrigin.SERVER
             if piece.place is PieceOrigin.SERVER:
                 losses.add(slice_.name, slice_.partition, end - at, f"lost the offsets {at} to {end}: {error}")
                 return
             if settings.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
                 kept = _kept_behind(settings, slice_, at, end, error)
                 losses.add(slice_.name, slice_.partition, kept - at, f"lost the offsets {at} to {kept}: {error}")
+                absences.ended = True
                 at = kept
                 continue
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server

@@ -97,7 +97,8 @@ class Server:
             for stream in self._call(lambda c: c.streams()):
                 names += [TopicName(stream.name, topic) for topic in self._topics_of(stream.name)]
         except ShardError as error:
-            raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}") from error
+            needed = "; the user needs the right read_streams" if error.status is Status.UNAUTHORIZED else ""
+            raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}{needed}") from error
         return tuple(sorted(name for name in names if re.fullmatch(pattern, str(name))))
 
     def _topics_of(self, stream: str) -> list[str]:
@@ -188,6 +189,11 @@ class Server:
         return None if found is None else found.stored_offset
 
 
+def needed_right(right: str, name: TopicName) -> str:
+    """What to do when a user may not do something with a topic."""
+    return f"it needs the right {right} (`shardd user update USER --grant '{name}:{right}'`)"
+
+
 def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) -> str:
     match error.status:
         case Status.STREAM_ID_NOT_FOUND:
@@ -199,7 +205,7 @@ def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) ->
         case Status.PARTITION_NOT_FOUND:
             return f"topic '{name}' has not all of the partitions {list(partitions)}"
         case Status.UNAUTHORIZED:
-            return f"the user may not poll '{name}'"
+            return f"the user may not poll '{name}': {needed_right('poll_messages', name)}"
         case Status.UNAUTHENTICATED | Status.INVALID_CREDENTIALS | Status.INVALID_PASSWORD | Status.INVALID_USERNAME:
             return f"the server refuses the credentials: {error}"
         case _:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark import columns, leases, planner, python_worker, reading
+from shardd.spark import columns, durable, leases, planner, python_worker, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
 from shardd.spark.positions import OptionError
@@ -96,10 +96,9 @@ class ShardReader(DataSourceReader):
         options = self._options
         server = make_server(options)
         try:
-            bounds = planner.discover(server, options, segments=planner.needs_segments(options))
+            bounds = durable.discover(server, options, segments=planner.needs_segments(options))
             start = planner.resolve(server, options, options.starting, bounds, ending=False)
             end = planner.resolve(server, options, options.ending, bounds, ending=True)
-            planner.warn_of_withheld(options, bounds)
             end = planner.with_cuts(options, bounds, start, end)
             losses = Losses(accepted=not options.fail_on_data_loss)
             found = planner.slices(options, bounds, start, end, losses)

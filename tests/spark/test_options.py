@@ -23,6 +23,7 @@ from shardd.spark.positions import (
     share,
     stride_of,
 )
+from shardd.spark.sinks import topic_options
 
 GOOD = {"subscribe": "s/t", "username": "u", "password": "p"}
 
@@ -38,7 +39,7 @@ def test_a_misspelt_option_names_the_right_one() -> None:
     assert "did you mean 'maxBytesPerTrigger'" in fault(maxbytepertrigger="1")
 
 
-@pytest.mark.parametrize("owned", ["group", "autoCommit", "strategy", "kafka.bootstrap.servers"])
+@pytest.mark.parametrize("owned", ["group", "autoCommit", "strategy"])
 def test_what_the_reader_owns_cannot_be_overridden(owned: str) -> None:
     assert f"'{owned.lower()}'" in fault(**{owned: "x"})
 
@@ -210,3 +211,25 @@ def test_sharing_leaves_the_tasks_that_were_asked_for() -> None:
     assert group_of(1000, **sizes, min_bytes=1 << 20, min_partitions=None) == (1 << 20) // 100
     assert group_of(1000, **sizes, min_bytes=1 << 20, min_partitions=8) == 125
     assert group_of(1000, **sizes, min_bytes=0, min_partitions=None) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kafka.bootstrap.servers", "use 'servers'"),
+        ("kafka.sasl.jaas.config", "use 'username' and 'password'"),
+        ("kafka.ssl.truststore.location", "use an address in 'servers' with TLS"),
+        ("kafka.max.poll.records", "use 'poll.maxBytes'"),
+        ("kafka.group.id", "leave it out: the checkpoint decides the position"),
+        ("kafka.no.such", "leave it out; docs/spark.md lists"),
+    ],
+)
+def test_an_option_of_kafka_is_told_with_what_stands_for_it(name: str, said: str) -> None:
+    assert said in fault(**{name: "x"}) and f"'{name}' is one of Kafka" in fault(**{name: "x"})
+
+
+def test_the_sink_tells_it_too() -> None:
+    given = {"topic": "s/t", "username": "u", "password": "p"}
+    for name, said in (("kafka.acks", "the level of the topic decides"), ("kafka.batch.size", "use 'batchBytes'")):
+        with pytest.raises(OptionError, match=said):
+            topic_options.parse({**given, name: "1"}, streaming=True)

@@ -30,7 +30,7 @@ static const uint8_t *data_of(const encode_bytes *column, uint32_t row) { return
 
 static encode_fault header_size(uint64_t key_length, uint64_t value_length, uint64_t *size) {
     if (key_length == 0 || key_length > HEADER_BYTES_MAX) return ENCODE_BAD_HEADER;
-    if (value_length == 0 || value_length > HEADER_BYTES_MAX) return ENCODE_BAD_HEADER;
+    if (value_length > HEADER_BYTES_MAX) return ENCODE_BAD_HEADER;
     *size += (uint64_t)2 * HEADER_HEAD_SIZE + key_length + value_length;
     return *size > USER_HEADERS_SIZE_MAX ? ENCODE_LARGE_HEADERS : ENCODE_OK;
 }

@@ -40,7 +40,7 @@ typedef enum encode_fault {
     ENCODE_BAD_BUFFERS,   /* offsets that fall or lie outside of their data */
     ENCODE_LARGE_VALUE,   /* more than PAYLOAD_SIZE_MAX */
     ENCODE_LARGE_HEADERS, /* more than USER_HEADERS_SIZE_MAX in all */
-    ENCODE_BAD_HEADER,    /* a key or value of a header without bytes, or with more than 255 */
+    ENCODE_BAD_HEADER,    /* a key without bytes, or a key or value with more than 255 */
     ENCODE_BAD_ID,        /* not 16 bytes */
 } encode_fault;
 

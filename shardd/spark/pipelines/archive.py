@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds
 from shardd.spark import archive_files, archive_listing, leases, planner
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
-from shardd.spark.columns import arrow_schema
+from shardd.spark.columns import ALL, arrow_schema
 from shardd.spark.decode import Verify
+from shardd.spark.loss import Absences
 from shardd.spark.options import SourceOptions
 from shardd.spark.pieces import Locations
 from shardd.spark.pipelines import archive_publish
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS: Final = (*ARCHIVED, "stream", "topic")
+READ: Final = tuple("originTimestampRaw" if name == "originTimestamp" else name for name in COLUMNS)
 _ENCODINGS: Final = dict.fromkeys(("offset", "timestamp", "originTimestamp"), "DELTA_BINARY_PACKED")
 _PROPERTIES: Final[dict[str, Any]] = {
     "use_dictionary": ["partition", "stream", "topic"],
@@ -100,7 +104,7 @@ class ArchiveJob(Job):
             system, inner = self.target.table().place()
             slice_ = self.slice
             name = f"archive-{slice_.partition}-{slice_.start:020}-{slice_.end:020}-{uuid.uuid4().hex}.parquet"
-            written = self._write(system, f"{inner}/{name}")
+            written = self._write(system, f"{inner}/{name}")  # one without rows is gone, and is not committed
         return {
             "path": written.path,
             "bytes": written.size_bytes,
@@ -119,22 +123,39 @@ class ArchiveJob(Job):
 
     def _write(self, system: pafs.FileSystem, path: str) -> WrittenFile:
         """All rows of the slice; nothing is left of an attempt that fails."""
-        file, digests, rows = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES), [], 0
-        slice_ = self.slice
+        file, digests = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES), []
+        slice_, absences = self.slice, Absences()
+        there = np.zeros(slice_.end - slice_.start, np.bool_)
         try:
-            for table in files.row_groups(read(self.settings, SlicePartition(slice_, leased=self.leased))):
-                file.add(table)
+            for table in files.row_groups(read(self.settings, SlicePartition(slice_, leased=self.leased), absences)):
+                file.add(self._as_stored(table))
                 digests.append(archive_files.digest(table.column("checksum")))
-                rows += table.num_rows
-            if rows != slice_.end - slice_.start:
+                there[table.column("offset").to_numpy() - slice_.start] = True
+            if absences.ended:
                 raise PipelineError(
-                    f"partition {slice_.partition} of '{slice_.name}': {rows} of the {slice_.end - slice_.start}"
-                    f" messages from offset {slice_.start} on could be read"
+                    f"partition {slice_.partition} of '{slice_.name}': {np.count_nonzero(there)} of the"
+                    f" {slice_.end - slice_.start} messages from offset {slice_.start} on could be read"
                 )
-            return file.finish(self._footer().encode(digests))
+            for low, high in absences.lost:
+                there[low - slice_.start : high - slice_.start] = True
+            gaps = archive_files.ranges(np.flatnonzero(~there) + slice_.start)
+            footer = replace(self._footer(), gaps=gaps, lost=tuple(absences.lost))
+            written = file.finish(footer.encode(digests))
+            if not written.rows and self.target.kind != "parquet":
+                file.discard()
+            return written
         except BaseException:
             file.discard()
             raise
+
+    def _as_stored(self, table: pa.Table) -> pa.Table:
+        """Files of the source's own archive have every time as it was sent; tables are read by others, which refuse
+        what is no time."""
+        at = COLUMNS.index("originTimestamp")
+        times = table.column(at)
+        kind = ALL["originTimestamp"].arrow
+        times = times.cast(kind) if self.target.kind == "parquet" else archive_files.shown_times(times)
+        return table.set_column(at, pa.field("originTimestamp", kind), times)
 
 
 def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list[ArchiveJob], int]:
@@ -144,7 +165,7 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
     bounds = source.bounds(segments=planner.needs_segments(options))
-    settings = TaskSettings.of(options, COLUMNS)
+    settings = replace(TaskSettings.of(options, READ), pass_isolated=True)
     run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():
         average = _average(topic.partitions)
@@ -268,7 +289,7 @@ def commit(target: Target, results: list[dict[str, Any]]) -> None:
     ordered = sorted(results, key=lambda each: (each["application"], each["start"]))
     for each in ordered:
         steps[each["application"]] = Step(each["application"], each["end"], each["begin"], proven=True)
-    written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in ordered]
+    written = [WrittenFile(each["path"], each["bytes"], each["rows"]) for each in ordered if each["rows"]]
     target.table().commit(written, arrow_schema(COLUMNS), tuple(steps.values()))
 
 

@@ -29,7 +29,7 @@ from shardd.spark.live import Polling
 from shardd.spark.options import ReadMode, parse
 from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.pipelines import archive, archive_publish
-from shardd.spark.pipelines.archive import COLUMNS, ArchiveJob, Target, application_of, spool_application
+from shardd.spark.pipelines.archive import READ, ArchiveJob, Target, application_of, spool_application
 from shardd.spark.pipelines.common import Meter, PipelineError, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName
@@ -106,13 +106,14 @@ def task_settings() -> TaskSettings:
     options = parse({"subscribe": "spool/spool", "servers": "127.0.0.1:1", "username": "-", "password": "-"},
                     streaming=False)  # fmt: skip
     return TaskSettings(
-        columns=COLUMNS,
-        polling=Polling((), options.credentials, 0.0, TaskSettings.of(options, COLUMNS).polling.retries, 1, 1),
+        columns=READ,
+        polling=Polling((), options.credentials, 0.0, TaskSettings.of(options, READ).polling.retries, 1, 1),
         key_header=None,
         verify=Verify.STOP,
         batch_bytes=options.batch_bytes,
         fail_on_data_loss=True,
         read_mode=ReadMode.COLD,
+        pass_isolated=True,
     )
 
 

@@ -22,6 +22,7 @@ from shardd.spark import _decode, archive_listing, cold, planner
 from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
+from shardd.spark.loss import Absences
 from shardd.spark.piece import PieceOrigin
 from shardd.spark.pieces import Locations
 from shardd.spark.pipelines.common import Meter, Source, summary
@@ -171,9 +172,9 @@ class RangeAudit(Job):
         slice_ = self.slice
         where = slice_.pieces[0].path or "server"
         report = _report(slice_.name, slice_.partition, slice_.start, slice_.end, where)
-        last_us = 0
+        last_us, absences = 0, Absences()
         try:
-            for batch in read(self.settings, SlicePartition(slice_)):
+            for batch in read(self.settings, SlicePartition(slice_), absences):
                 times = batch.column("timestamp").cast("int64").to_numpy().astype(np.uint64)
                 last_us = _check_times(report, times, slice_.start + report["rows"], last_us)
                 bad = len(batch) - (batch.column("checksumOk").true_count)
@@ -188,8 +189,11 @@ class RangeAudit(Job):
             _fault(report, f"{error} at offset {at} or soon behind it; the rest up to {slice_.end} was not looked at")
         except (ValueError, LookupError, OSError) as error:
             _fault(report, str(error))
-        if report["rows"] < slice_.end - slice_.start and not report["faults"]:
-            _fault(report, f"{slice_.end - slice_.start - report['rows']} messages are missing")
+        known = slice_.pieces[0].place is PieceOrigin.ARCHIVE  # its footer tells what was lost before
+        missing = sum(high - low for low, high in absences.lost)
+        if (missing and not known) or (absences.ended and not report["faults"]):
+            missing = missing or slice_.end - slice_.start - report["rows"]
+            _fault(report, f"{missing} messages are missing")
         return report
 
 
@@ -198,6 +202,7 @@ def plan(source: Source, archive_root: str | None) -> tuple[list[Job], list[dict
     tell: offsets that no file has, or two."""
     options = source.parsed()
     settings = replace(TaskSettings.of(options, ("offset", "timestamp", "checksumOk")), verify=Verify.REPORT)
+    settings = replace(settings, fail_on_data_loss=False)  # what is lost is counted as a fault
     jobs: list[Job] = []
     reports: list[dict[str, Any]] = []
     for name, topic in source.bounds(segments=planner.needs_segments(options)).items():

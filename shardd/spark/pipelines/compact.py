@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -10,7 +11,7 @@ from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.aggregate import field
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.pipelines.following import until_sigterm
-from shardd.spark.pipelines.topics import KEPT, TopicTarget
+from shardd.spark.pipelines.topics import KEPT, SHOWN, TopicTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,17 +20,20 @@ _PLACE: Final = ("timestamp", "partition", "offset")
 
 
 class Compaction(msgspec.Struct, frozen=True):
-    """`key`: header:NAME or json:$.PATH. `table`: a Delta table that is replaced, else `target`. A latest message
-    without a payload deletes its key, unless `keep_deleted`. Messages without the key are left out and counted."""
+    """`key`: header:NAME or json:$.PATH. `table`: a Delta table that is replaced, with options of its sink, else
+    `target`. A latest message without a payload deletes its key, unless `keep_deleted`. Messages without the key are
+    left out and counted."""
 
     source: Source
     key: str
     table: str | None = None
     target: TopicTarget | None = None
     keep_deleted: bool = False
+    table_options: Mapping[str, str] = {}
 
     def columns(self) -> tuple[str, ...]:
-        return (*KEPT, *_PLACE, *(("headers",) if self.key.startswith("header:") else ()))
+        kept = SHOWN if self.target is None else KEPT
+        return (*kept, *_PLACE, *(("headers",) if self.key.startswith("header:") else ()))
 
 
 def check(work: Compaction, *, follow: bool = False) -> None:
@@ -71,7 +75,8 @@ def run(spark: SparkSession, work: Compaction) -> dict[str, Any]:
         rows = spark.read.format("shardd").options(**options).load()
         found = latest(rows, work.key, keep_deleted=work.keep_deleted)
         if work.target is None:
-            found.write.format("shardd_delta").option("path", work.table).mode("overwrite").save()
+            sink = {**work.table_options, "path": work.table or ""}
+            found.write.format("shardd_delta").options(**sink).mode("overwrite").save()
             count = _rows_of_table(work.table or "")
         else:
             count = _send(found, work, work.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import msgspec
 from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.aggregate import field, interval
 from shardd.spark.pipelines.common import PipelineError, Source
-from shardd.spark.pipelines.topics import KEPT, TopicTarget
+from shardd.spark.pipelines.topics import KEPT, SHOWN, TopicTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 class Deduplication(msgspec.Struct, frozen=True):
     """`by`: id, header:NAME or json:$.PATH. `within`: a repetition comes no later (as 1h); None: all are remembered for
-    ever. `table`: a Delta table, else `target`. `late_allowed`: messages that come later than the watermark allows are
-    left out and counted, instead of stopping the run."""
+    ever. `table`: a Delta table, with options of its sink, else `target`. `late_allowed`: messages that come later than
+    the watermark allows are left out and counted, instead of stopping the run."""
 
     source: Source
     by: str
@@ -28,6 +29,7 @@ class Deduplication(msgspec.Struct, frozen=True):
     table: str | None = None
     target: TopicTarget | None = None
     late_allowed: bool = False
+    table_options: Mapping[str, str] = {}
 
     @property
     def checkpoint(self) -> Path:
@@ -35,7 +37,8 @@ class Deduplication(msgspec.Struct, frozen=True):
         return topics.state_of(self.state, "dedup", self.source, self.target, *more)
 
     def columns(self) -> tuple[str, ...]:
-        return (*KEPT, "partition", "timestamp", *(("headers",) if self.by.startswith("header:") else ()))
+        kept = SHOWN if self.target is None else KEPT
+        return (*kept, "partition", "timestamp", *(("headers",) if self.by.startswith("header:") else ()))
 
 
 def dry_run(work: Deduplication) -> dict[str, Any]:
@@ -74,7 +77,7 @@ def run(spark: SparkSession, work: Deduplication, *, follow: bool) -> dict[str, 
     if work.within is not None:
         options["watermarkDelay"] = work.within
     rows = distinct(spark.readStream.format("shardd").options(**options).load(), work.by, work.within)
-    kind, sink = "shardd_delta", {"path": work.table or ""}
+    kind, sink = "shardd_delta", {**work.table_options, "path": work.table or ""}
     if work.target is not None:
         partitions = work.target.partitions() or topics.partitions_of(work.source)
         kind, sink = "shardd", work.target.sink(createTopic=str(partitions), partitioning="column")

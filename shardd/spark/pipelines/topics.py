@@ -20,7 +20,8 @@ from shardd.spark.sinks.topic_server import SinkServer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-KEPT: Final = ("value", "headersRaw", "originTimestamp", "id")  # of a message, whatever becomes of its place
+KEPT: Final = ("value", "headersRaw", "originTimestampRaw", "id")  # of a message, whatever becomes of its place
+SHOWN: Final = ("value", "headersRaw", "originTimestamp", "id")  # the same for a table
 BATCH_BYTES: Final = "256m"  # of a batch of a stream, unless the options say otherwise: what a kill repeats at most
 ONE_TASK_BYTES: Final = str(1 << 60)  # a partition is not cut: its rows are sent in their order
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from shardd.spark import archive_files
 from shardd.spark.archive_files import DamagedArchiveError, Footer
 from shardd.spark.archive_listing import parse_file_name
+from shardd.spark.loss import HistoryGoneError
 from shardd.spark.pipelines import archive_publish
 from shardd.spark.pipelines.common import PipelineError
 from shardd.spark.sinks.parquet import ParquetDirectory
@@ -182,7 +183,7 @@ def _is_whole(path: Path) -> bool:
             str(path), ("offset",), stream=names[0], topic=names[1], key_header=None, start=parsed[2], end=parsed[3]
         ):
             pass
-    except (OSError, ValueError, pa.ArrowException, DamagedArchiveError):
+    except (OSError, ValueError, pa.ArrowException, DamagedArchiveError, HistoryGoneError):
         return False
     return True
 

@@ -35,9 +35,16 @@ class ParquetFile:
         self._path = path
         self._rows = 0
         self._sink = system.open_output_stream(path)
-        self._writer = pq.ParquetWriter(
-            self._sink, schema, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, **properties
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._sink, schema, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, **properties
+            )
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._sink.close()
+            with contextlib.suppress(OSError):
+                system.delete_file(path)
+            raise
 
     @property
     def size_bytes(self) -> int:
@@ -60,8 +67,11 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Nothing is left of it."""
-        with contextlib.suppress(OSError, pa.ArrowException):
-            self._sink.close()
+        # the writer first: it would write its footer when it is collected, and tell of the closed file in vain
+        for each in (self._writer, self._sink):
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+                each.close()
+        self._writer.is_open = False  # also when its end could not be written
         with contextlib.suppress(OSError):
             self._system.delete_file(self._path)
 

@@ -147,6 +147,12 @@ class LakeSink(DataSource):
             raise OptionError(f"option '{name}' of {self.name()} is '{text}', but must be true or false")
         return text == "true"
 
+    def check(self) -> None:
+        """Whether the options are right. `OptionError`."""
+        self._check()
+        self.table()
+        self._file_bytes()
+
     def _check(self) -> None:
         known = (*self.option_names(), "appid", "appversion", "filebytes", "checkpointlocation")
         families = tuple(name for name in known if name.endswith("."))

@@ -22,7 +22,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind
 from shardd.spark.positions import TopicName
 from shardd.spark.server import NOT_FOUND, poll_request
-from shardd.spark.sinks.topic_server import SinkServer
+from shardd.spark.sinks.topic_server import RightMissingError, SinkServer
 
 NEWEST: Final = 16  # records that are looked at for the state
 HISTORY: Final = 1000  # and for what was before
@@ -176,15 +176,16 @@ class Journal:
         try:
             self._server.make_topic(self._name, 1)
             self._server.send(payload)
-        except ShardError as error:
+        except (ShardError, RightMissingError) as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: ShardError) -> Exception:
-        if error.status is not Status.UNAUTHORIZED:
+    def _refused(self, error: ShardError | RightMissingError) -> Exception:
+        if not isinstance(error, RightMissingError) and error.status is not Status.UNAUTHORIZED:
             return error
         return JournalError(
-            f"the user may not read, make or write the journal '{self._name}' of the sink: give the right, or another"
-            " stream with the option 'journal', or journal=none, which forgets what is stored"
+            f"the user may not read, make or write the journal '{self._name}' of the sink: it needs the rights"
+            " poll_messages and send_messages there, and manage_topics to make it (manage_streams for its stream); or"
+            " give another stream with the option 'journal', or journal=none, which forgets what is stored"
         )
 
 

@@ -23,7 +23,6 @@ NAMES: Final = (
     "token", "credentialsFile", "checkpointLocation",
 )  # fmt: skip
 _OWNED: Final = {
-    "kafka.bootstrap.servers": "this sink talks to shardd: use 'servers'",
     "subscribe": "it is an option of the source; the sink writes to 'topic'",
 }
 

@@ -19,7 +19,10 @@ from shardd.spark.positions import OptionError
 from shardd.spark.sinks.topic_options import ONCE_BYTES_MAX, SOURCE_ORDER, Partitioning, Semantics, SinkOptions
 from shardd.spark.sinks.topic_stored import StoredRows, ids_of, named_ids
 
-COLUMNS: Final = ("value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp")
+COLUMNS: Final = (
+    "value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp", "originTimestampRaw",
+)  # fmt: skip
+_SAME: Final = (("headers", "headersRaw"), ("originTimestamp", "originTimestampRaw"))
 _TYPES: Final = {"value": ("binary", "string"), "key": ("binary", "string"), "partition": ("int", "bigint")}
 _NO_ID: Final = bytes(16)
 _INDEX_ENTRY: Final = 16
@@ -74,8 +77,9 @@ def check_columns(names_and_types: Sequence[tuple[str, str]], options: SinkOptio
             raise OptionError(f"column '{name}' of the sink shardd is {' or '.join(known)}, not {kind}")
     if "value" not in given:
         raise OptionError("the sink shardd needs a column 'value'")
-    if "headers" in given and "headersRaw" in given:
-        raise OptionError("columns 'headers' and 'headersRaw' say the same twice; select one of them")
+    for one, other in _SAME:
+        if one in given and other in given:
+            raise OptionError(f"columns '{one}' and '{other}' say the same twice; select one of them")
     _check_partitioning(given, options)
     _check_order(given, options)
 
@@ -281,7 +285,7 @@ def _buffers(batch: pa.RecordBatch, key_header: str) -> tuple[Any, ...]:
     ids = batch.column("id") if "id" in names else None
     if ids is not None and ids.null_count:
         ids = ids.fill_null(_NO_ID)
-    origin = batch.column("originTimestamp") if "originTimestamp" in names else None
+    origin = next((each for each in _SAME[1] if each in names), None)
     return (
         *_bytes(value),
         *(_bytes(batch.column("headersRaw")) if "headersRaw" in names else none),
@@ -289,7 +293,7 @@ def _buffers(batch: pa.RecordBatch, key_header: str) -> tuple[Any, ...]:
         key_header.encode() if key_header else None,
         *(_entries(batch.column("headers")) if "headers" in names else (None,) * 5),
         *(none if ids is None else _bytes(ids)),
-        None if origin is None else _origins(origin),
+        None if origin is None else _origins(batch.column(origin)),
     )
 
 
@@ -307,6 +311,9 @@ def _present(data: pa.Buffer | None) -> pa.Buffer:
 
 
 def _origins(column: pa.Array) -> pa.Buffer:
+    if column.type == _U64:  # the bits of any number: what a producer has said
+        raw = column.fill_null(0)
+        return raw.buffers()[1].slice(raw.offset * 8, len(raw) * 8)
     micros = column.cast(pa.timestamp("us", tz="UTC")).cast(_U64).fill_null(0)
     if pc.min(micros).as_py() < 0:
         raise RowError("column 'originTimestamp' has a time before 1970, which cannot be sent")

@@ -15,18 +15,21 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import Produced, ProducedKind
+from shardd.spark.server import needed_right
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import Frame
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
-# The same request may be answered differently a moment later: a restart, a full disk that is being emptied.
+# The same request may be answered differently a moment later: a restart, a full disk that is being emptied, a topic
+# that refuses at its size until messages expire or are archived.
 _AGAIN: Final = {
     Status.DISCONNECTED,
     Status.STALE_CLIENT,
     Status.SHARD_COMMUNICATION_ERROR,
     Status.TASK_TIMEOUT,
     Status.CANNOT_WRITE_TO_FILE,
+    Status.TOPIC_FULL,
 }
 
 
@@ -148,7 +151,10 @@ class Sender:
         """Before the next attempt. `DeliveryError` when there is to be none."""
         place = f"'{self._options.topic}'"
         if isinstance(error, ShardError) and error.status not in _AGAIN:
-            raise DeliveryError(f"rows cannot be sent to {place}: {error}") from error
+            needed = ""
+            if error.status is Status.UNAUTHORIZED:
+                needed = f"; the user may not send: {needed_right('send_messages', self._options.topic)}"
+            raise DeliveryError(f"rows cannot be sent to {place}: {error}{needed}") from error
         now = time.monotonic()
         if self._until_s is None:
             self._until_s = now + self._options.delivery_timeout_s

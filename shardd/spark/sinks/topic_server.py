@@ -26,6 +26,10 @@ _NEVER: Final = (1 << 64) - 1
 _FORGOTTEN: Final = {Status.RESOURCE_NOT_FOUND, Status.STALE_CLIENT}
 
 
+class RightMissingError(PermissionError):
+    """The user may not do what the options ask for; the message names the right."""
+
+
 class NoProducersError(RuntimeError):
     """The server is not shardd."""
 
@@ -74,8 +78,8 @@ class SinkServer(Server):
             count = self.partitions_of(name)
         if not count:
             raise LookupError(
-                f"there is no topic '{name}' to write to, or the user may not see it; the option 'createTopic' with a"
-                " number of partitions makes it"
+                f"there is no topic '{name}' to write to, or the user may not see it, which needs the right read_topic;"
+                " the option 'createTopic' with a number of partitions makes it"
             )
         return count
 
@@ -101,9 +105,17 @@ class SinkServer(Server):
             replication_factor=1,
             name=name.topic,
         )
-        if not any(each.name == name.stream for each in self._call(lambda c: c.streams())):
-            self._make(Code.CREATE_STREAM, stream.encode())
-        self._make(Code.CREATE_TOPIC, topic.encode())
+        try:
+            if not any(each.name == name.stream for each in self._call(lambda c: c.streams())):
+                self._make(Code.CREATE_STREAM, stream.encode())
+            self._make(Code.CREATE_TOPIC, topic.encode())
+        except ShardError as error:
+            if error.status is not Status.UNAUTHORIZED:
+                raise
+            raise RightMissingError(
+                f"the user may not make the topic '{name}': it needs the right manage_topics in the stream, or"
+                " manage_streams where there is no such stream"
+            ) from error
 
     def poll(self, request: requests.PollMessages) -> list[bytes]:
         """The payloads."""

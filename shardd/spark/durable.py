@@ -1,0 +1,78 @@
+"""A batch query waits for the sync of what there is when it is planned: it would leave out what is not known to be on
+the device yet, all of it behind the last checkpoint of the log for a moment after the death of a worker
+(docs/adr/0125-a-batch-query-waits-for-the-sync.md). It is told when the sync does not come."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from shardd.protocol.bounds import PartitionBounds, TopicBounds
+from shardd.spark import planner
+from shardd.spark.options import SourceOptions
+from shardd.spark.positions import Positions, TopicName
+from shardd.spark.server import Server
+
+WAIT_S: Final = 25.0
+_PAUSE_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.5
+_Place = tuple[TopicName, int]
+
+
+class NotDurableError(RuntimeError):
+    """Messages that are asked for are not known to be on the device, and the sync does not come."""
+
+
+def discover(
+    server: Server, options: SourceOptions, *, segments: bool = False, begun: bool = False
+) -> dict[TopicName, TopicBounds]:
+    """As `planner.discover`, when all that is there now and is asked for is on the device. `NotDurableError`."""
+    bounds = planner.discover(server, options, segments=segments, begun=begun)
+    waiting = _waiting(options, bounds)
+    if not waiting:
+        return bounds
+    until_s, pause_s = time.monotonic() + WAIT_S, _PAUSE_S
+    while waiting:
+        if time.monotonic() >= until_s:
+            raise NotDurableError(_said(waiting))
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+        there = _flat(planner.discover(server, options, begun=True))
+        waiting = {place: was for place, was in waiting.items() if place in there and _behind(there[place], was)}
+    return planner.discover(server, options, segments=segments, begun=begun)
+
+
+def _flat(bounds: planner.Bounds) -> dict[_Place, PartitionBounds]:
+    return {(name, each.id): each for name, topic in bounds.items() for each in topic.partitions}
+
+
+def _waiting(options: SourceOptions, bounds: planner.Bounds) -> dict[_Place, PartitionBounds]:
+    """The partitions whose last messages are asked for and are not known to be on the device."""
+    if not options.durable:
+        return {}
+    return {
+        place: each
+        for place, each in _flat(bounds).items()
+        if each.durable_end < min(each.end, _asked_end(options.ending, place, each.end))
+    }
+
+
+def _asked_end(ending: Positions, place: _Place, end: int) -> int:
+    """What the options say of the end; a time may be anywhere."""
+    explicit = None if ending.by_timestamp else ending.explicit.get(place[0], {}).get(place[1])
+    return end if explicit is None or explicit < 0 else explicit
+
+
+def _behind(now: PartitionBounds, was: PartitionBounds) -> bool:
+    """False for another history, too: the plan then begins with that one."""
+    return now.incarnation == was.incarnation and now.durable_end < min(was.end, now.end)
+
+
+def _said(waiting: dict[_Place, PartitionBounds]) -> str:
+    (name, n), each = next(iter(waiting.items()))
+    more = f" (and messages of {len(waiting) - 1} more partitions)" if len(waiting) > 1 else ""
+    return (
+        f"offsets {max(each.durable_end, each.first)} to {each.end} of partition {n} of '{name}'{more} are not known to"
+        f" be on the device after {WAIT_S:g} s: the server's system.partition.sync_interval is longer, or its device"
+        " does not answer; isolation=visible reads them now"
+    )

@@ -1,0 +1,83 @@
+"""What is stored and not known to be on the device: a batch query waits for it, or says that it does not come; it never
+reads less without a word. No Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shardd.client import Connection, Credentials
+from shardd.protocol.codes import Code
+from shardd.protocol.requests import FlushUnsavedBuffer
+from shardd.spark import durable
+from tests.spark import direct
+from tests.spark.support import Topic, settle
+from tests.support import wire
+from tests.support.server import Server
+
+SOON = "5 s"
+NEVER = "1 h"
+
+
+@contextmanager
+def served(directory: Path, interval: str) -> Iterator[Topic]:
+    """Two partitions, 300 messages each."""
+    env = {"SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": interval}
+    with Server(directory / "data", env=env) as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("s"), "rows", 2)
+        topic = Topic(server, "s", connection)
+        for partition in range(2):
+            topic.send(partition, 300)
+        yield topic
+
+
+def test_a_batch_query_reads_all_that_was_sent_before(tmp_path: Path) -> None:
+    with served(tmp_path, SOON) as topic:
+        assert set(direct.everything(topic.options())) == topic.rows()
+
+
+def test_a_batch_query_after_the_death_of_the_workers_reads_everything(tmp_path: Path) -> None:
+    """For a moment the owners know of nothing but the last checkpoint that it is on the device."""
+    with served(tmp_path, SOON) as topic:
+        settle(topic)
+        for pid in topic.server.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert set(direct.everything(topic.options())) == topic.rows()
+
+
+def test_a_stream_that_takes_what_there_is_reads_everything(tmp_path: Path) -> None:
+    """Under AvailableNow it ends with what was planned at its beginning."""
+    with served(tmp_path, SOON) as topic:
+        settle(topic)
+        for pid in topic.server.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        stream = direct.Stream(topic.options(startingOffsets="earliest"))
+        stream.reader.prepareForTriggerAvailableNow()
+        assert set(stream.run()) == topic.rows()
+
+
+def test_a_sync_that_does_not_come_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert durable.WAIT_S < 30
+    monkeypatch.setattr(durable, "WAIT_S", 0.5)
+    with served(tmp_path, NEVER) as topic:
+        request = FlushUnsavedBuffer("s", "rows", 0, True).encode()
+        with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+            connection.request(Code.FLUSH_UNSAVED_BUFFER, request)
+        said = r"offsets 0 to 300 of partition 1 of 's/rows' are not known .*sync_interval .* isolation=visible"
+        with pytest.raises(durable.NotDurableError, match=said):
+            direct.everything(topic.options())
+        stream = direct.Stream(topic.options())
+        with pytest.raises(durable.NotDurableError, match=said):
+            stream.reader.prepareForTriggerAvailableNow()
+        assert set(direct.everything(topic.options(isolation="visible"))) == topic.rows()
+        ends = json.dumps({"s/rows": {"0": 200, "1": 0}})  # what is asked for is on the device
+        assert len(direct.everything(topic.options(endingOffsets=ends))) == 200
+        ends = json.dumps({"s/rows": {"0": 200, "1": 1}})
+        with pytest.raises(durable.NotDurableError, match=said):
+            direct.everything(topic.options(endingOffsets=ends))

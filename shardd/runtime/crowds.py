@@ -76,11 +76,12 @@ class _Lines:
         addresses.setdefault(turn.member.address, {})[turn] = None
 
     def first_ones(self, may: Callable[[_Turn], bool]) -> Iterator[_Turn]:
-        """Of each owner the first, in the order of the owners' turns."""
+        """Of each owner the first, in the order of the owners' turns. One that is cancelled waits no more, and is there
+        until its task runs."""
         for addresses in self._owners.values():
             for turns in addresses.values():
-                first = next(iter(turns))
-                if may(first):
+                first = next((turn for turn in turns if not turn.came.done()), None)
+                if first is not None and may(first):
                     yield first
                     break
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -88,6 +89,48 @@ async def test_waiting_owners_take_turns_and_a_cancelled_one_passes_its_turn_on(
     tasks[0].cancel()  # it has its turn, and has not come in
     await asyncio.gather(*tasks, return_exceptions=True)
     assert came == ["y", "x", "x", "x"] and room.used == 1
+
+
+@on_loop
+async def test_room_that_is_left_in_the_moment_of_a_cancellation_goes_to_the_next() -> None:
+    room = Room(1, 1)
+    inside = room.enter("x", "", lambda: None, at_work=True)
+    waiting = [asyncio.create_task(room.take(owner, "", lambda: None)) for owner in ("x", "x", "y")]
+    await asyncio.sleep(0)
+    for each in waiting[:2]:
+        each.cancel()
+    room.leave(inside)  # before the cancelled ones have run
+    assert (await waiting[2]).owner == "y" and room.used == 1
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@on_loop
+async def test_nothing_is_lost_and_no_owner_starves() -> None:
+    """Whatever sizes come, wait, are cancelled and leave, in whatever order."""
+
+    async def scenario(seed: int) -> None:
+        chance, room = random.Random(seed), Room(64, 32)
+
+        async def one(owner: str) -> None:
+            member = await room.take(owner, chance.choice("pq"), lambda: None, chance.randint(1, 32), at_work=True)
+            try:
+                assert 0 < room.used <= 64
+                for _ in range(chance.randint(0, 3)):
+                    await asyncio.sleep(0)
+            finally:
+                room.leave(member)
+
+        tasks = [asyncio.create_task(one(chance.choice("abc"))) for _ in range(300)]
+        for each in chance.sample(tasks, 100):
+            await asyncio.sleep(0)
+            each.cancel()
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in results} <= {type(None), asyncio.CancelledError}
+        assert room.used == 0
+
+    for seed in range(20):
+        await scenario(seed)
 
 
 @on_loop

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shardd.doors.openings import Openings, PacedTls
@@ -29,11 +30,35 @@ _STATUS_LINES: Final = {
     503: "503 Service Unavailable",
 }
 
+PEER: Final = "shardd.peer"
+"""Where the scope of a request has its `Peer`."""
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Peer:
+    """The connection that a request has come by."""
+
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+        self._transport = transport
+        self._flow = flow
+
+    @property
+    def is_gone(self) -> bool:
+        """Nobody will have the answer."""
+        return self._transport.is_closing()
+
+    def abort(self) -> None:
+        """What was written and not taken is dropped."""
+        self._transport.abort()
+
+    async def taken(self) -> None:
+        """Until the kernel has what was written but for a rest of few KiB, or the connection is gone."""
+        await self._flow.drain()
 
 
 class AsgiLimits(msgspec.Struct, frozen=True):
@@ -203,6 +228,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._in_head, self._head_bytes = True, 0
             self._watch_head()
         super().on_message_begin()
+        self.scope[PEER] = Peer(self.transport, self.flow)  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Fields behind a body are none of the head: uvicorn would put them there, and the application believe them."""

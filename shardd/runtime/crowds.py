@@ -4,27 +4,29 @@ Room is counted in places, or in bytes. An owner is a user once the user is know
 comes from. While room is free, an owner may have all of it: clients that share one account lose nothing. When none is
 free, a newcomer takes the room of the newest members of the owner with most, unless the newcomer's owner would have as
 much. So no crowd, of however many addresses and accounts, keeps out an owner with less than its share.
+
+A member at work does not give way: what it began is soon over. Whoever waits for its client is not at work any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Hashable
-
-from shardd.runtime.fair_turns import FairQueue
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 
 
 class Member:
-    """`size`: its part of the room. `give_way` is called once, when another owner needs the room: it is taken then."""
+    """`size`: its part of the room, 0 once it has left. `give_way` is called once, when another owner needs the room:
+    it is taken then."""
 
-    __slots__ = ("address", "give_way", "owner", "size")
+    __slots__ = ("address", "at_work", "give_way", "owner", "size")
 
-    def __init__(self, owner: Hashable, address: str, give_way: Callable[[], None], size: int) -> None:
+    def __init__(self, owner: Hashable, address: str, give_way: Callable[[], None], *, at_work: bool) -> None:
         self.owner = owner
         self.address = address
         self.give_way = give_way
-        self.size = size
+        self.at_work = at_work
+        self.size = 0
 
 
 class FullError(Exception):
@@ -36,16 +38,70 @@ class FullError(Exception):
 
 
 class _Owner:
-    __slots__ = ("members", "size")
+    """`yielding`: what its members that are not at work have."""
+
+    __slots__ = ("members", "size", "yielding")
 
     def __init__(self) -> None:
         self.members: dict[Member, None] = {}
         self.size = 0
+        self.yielding = 0
 
 
 _NOBODY = _Owner()
-_Turn = tuple[int, "asyncio.Future[None]"]
-"""Of a newcomer that waits: its size, and what tells it that there is room."""
+
+
+class _Turn:
+    """A newcomer that waits for `size` of the room."""
+
+    __slots__ = ("came", "member", "size")
+
+    def __init__(self, member: Member, size: int) -> None:
+        self.member = member
+        self.size = size
+        self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class _Lines:
+    """Those that wait: owners take turns, and within an owner its addresses."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[Hashable, OrderedDict[str, dict[_Turn, None]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._owners)
+
+    def put(self, turn: _Turn) -> None:
+        addresses = self._owners.setdefault(turn.member.owner, OrderedDict())
+        addresses.setdefault(turn.member.address, {})[turn] = None
+
+    def first_ones(self, may: Callable[[_Turn], bool]) -> Iterator[_Turn]:
+        """Of each owner the first, in the order of the owners' turns. One that is cancelled waits no more, and is there
+        until its task runs."""
+        for addresses in self._owners.values():
+            for turns in addresses.values():
+                first = next((turn for turn in turns if not turn.came.done()), None)
+                if first is not None and may(first):
+                    yield first
+                    break
+
+    def take(self, turn: _Turn) -> None:
+        """Its owner and its address come last next time."""
+        self.drop(turn)
+        addresses = self._owners.get(turn.member.owner)
+        if addresses is not None:
+            self._owners.move_to_end(turn.member.owner)
+            if turn.member.address in addresses:
+                addresses.move_to_end(turn.member.address)
+
+    def drop(self, turn: _Turn) -> None:
+        owner, address = turn.member.owner, turn.member.address
+        addresses = self._owners[owner]
+        del addresses[address][turn]
+        if not addresses[address]:
+            del addresses[address]
+        if not addresses:
+            del self._owners[owner]
 
 
 class Room:
@@ -56,9 +112,7 @@ class Room:
         self._max = size_max
         self._of_address_max = of_address_max
         self._used = 0
-        self._promised = 0  # to those that waited and have not come in yet
-        self._waiting: FairQueue[_Turn] = FairQueue()
-        self._next: _Turn | None = None  # the first of those that wait: there is not enough room for it
+        self._waiting = _Lines()
         self._owners: dict[Hashable, _Owner] = {}
         self._of_address: Counter[tuple[Hashable, str]] = Counter()
 
@@ -66,88 +120,138 @@ class Room:
     def used(self) -> int:
         return self._used
 
-    def enter(self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1) -> Member:
+    def enter(
+        self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1, *, at_work: bool = False
+    ) -> Member:
         """Room until `leave`, or until `give_way` is called. FullError."""
-        assert 0 < size <= self._max
-        if self._of_address_max < self._max and self._of_address[owner, address] + size > self._of_address_max:
-            raise FullError(of_address=True)
-        if not self._fits(size):
-            self._make_room(owner, size)
-        member = Member(owner, address, give_way, size)
-        mine = self._owners.setdefault(owner, _Owner())
-        mine.members[member] = None
-        mine.size += size
-        self._of_address[owner, address] += size
-        self._used += size
-        assert self._used <= self._max
+        member = Member(owner, address, give_way, at_work=at_work)
+        self.grow(member, size)
         return member
 
-    async def take(self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1) -> Member:
-        """As `enter`; waits where no room is free, owners in turns. FullError: the address has its share."""
-        while True:
-            try:
-                return self.enter(owner, address, give_way, size)
-            except FullError as error:
-                if error.of_address:
-                    raise
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.put((str(owner),), (size, turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._promised -= size
+    async def take(
+        self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1, *, at_work: bool = False
+    ) -> Member:
+        """As `enter`, but waits until there is room: owners take turns, and within an owner its addresses."""
+        assert 0 < size <= self._of_address_max
+        turn = _Turn(Member(owner, address, give_way, at_work=True), size)
+        self._waiting.put(turn)
+        self._wake()
+        try:
+            await turn.came
+        except asyncio.CancelledError:
+            if turn.member.size:
+                self.leave(turn.member)
+            else:
+                self._waiting.drop(turn)
                 self._wake()
-                raise
-            self._promised -= size
+            raise
+        if not at_work:
+            self.may_give_way(turn.member)
+        return turn.member
+
+    def grow(self, member: Member, size: int) -> None:
+        """So much more for it, as if it came in now. FullError: it has what it had."""
+        assert 0 < size <= self._max
+        if self._is_share_full(member, size):
+            raise FullError(of_address=True)
+        victims = self._victims(member, size)
+        if victims is None:
+            raise FullError(of_address=False)
+        self._replace(victims, member, size)
+        if victims:
+            self._wake()
+
+    def resize(self, member: Member, size: int) -> None:
+        """What it has turned out to be. It is not refused: while there is more than fits, no newcomer gets in without
+        others that give way. Nothing happens where the member has left."""
+        assert size > 0
+        if member.size:
+            self._count(member, size - member.size)
+            self._wake()
+
+    def works(self, member: Member) -> None:
+        """From now on it is at work."""
+        if not member.at_work:
+            member.at_work = True
+            if member.size:
+                self._owners[member.owner].yielding -= member.size
+
+    def may_give_way(self, member: Member) -> None:
+        """It is not at work any more."""
+        if member.at_work:
+            member.at_work = False
+            if member.size:
+                self._owners[member.owner].yielding += member.size
+                self._wake()
 
     def leave(self, member: Member) -> None:
         """Nothing happens where the member has given way."""
-        mine = self._owners.get(member.owner)
-        if mine is None or member not in mine.members:
-            return
-        del mine.members[member]
-        mine.size -= member.size
-        if not mine.members:
-            del self._owners[member.owner]
-        key = (member.owner, member.address)
-        self._of_address[key] -= member.size
-        if not self._of_address[key]:
-            del self._of_address[key]
-        self._used -= member.size
-        self._wake()
+        if member.size:
+            self._count(member, -member.size)
+            self._wake()
 
-    def _fits(self, size: int) -> bool:
-        return self._used + self._promised + size <= self._max
+    def _is_share_full(self, member: Member, size: int) -> bool:
+        has = self._of_address[member.owner, member.address]
+        return self._of_address_max < self._max and has + size > self._of_address_max
 
     def _wake(self) -> None:
-        while self._next is not None or self._waiting:
-            size, turn = self._next or self._waiting.take()
-            self._next = None
-            if turn.done():
-                continue
-            if not self._fits(size):
-                self._next = size, turn
-                return
-            self._promised += size
-            turn.set_result(None)
+        while (found := self._next()) is not None:
+            turn, victims = found
+            self._waiting.take(turn)
+            self._replace(victims, turn.member, turn.size)
+            turn.came.set_result(None)
 
-    def _make_room(self, owner: Hashable, size: int) -> None:
-        """Of the owner with most, the newest; nothing is taken where it would not be enough."""
-        own = self._owners.get(owner, _NOBODY).size
-        largest = max(self._owners.values(), key=lambda each: each.size, default=_NOBODY)
+    def _next(self) -> tuple[_Turn, list[Member]] | None:
+        """Who waits and may come in now: the first in the line, else the owner that has least, if others give way."""
+        first_ones = [*self._waiting.first_ones(lambda turn: not self._is_share_full(turn.member, turn.size))]
+        if not first_ones:
+            return None
+        if self._used + first_ones[0].size <= self._max:
+            return first_ones[0], []
+        least = min(first_ones, key=lambda turn: self._owners.get(turn.member.owner, _NOBODY).size)
+        victims = self._victims(least.member, least.size)
+        return None if victims is None else (least, victims)
+
+    def _victims(self, member: Member, size: int) -> list[Member] | None:
+        """Who gives way to it: of the owner with most, the newest. None: that would not be enough."""
+        own = self._owners.get(member.owner, _NOBODY).size
+        missing = self._used + size - self._max
+        if missing <= 0:
+            return []
+        yielding = (each for each in self._owners.values() if each.yielding)
+        largest = max(yielding, key=lambda each: each.size, default=_NOBODY)
         victims, left = list[Member](), largest.size
-        missing = self._used + self._promised + size - self._max
         for newest in reversed(largest.members):
             if missing <= 0 or left <= own + size:
                 break
-            victims.append(newest)
-            left -= newest.size
-            missing -= newest.size
-        if missing > 0:
-            raise FullError(of_address=False)
-        self._promised += size  # to the newcomer: none of those that wait gets the room
+            if not newest.at_work:
+                victims.append(newest)
+                left -= newest.size
+                missing -= newest.size
+        return victims if missing <= 0 else None
+
+    def _replace(self, victims: list[Member], member: Member, size: int) -> None:
         for victim in victims:
-            self.leave(victim)
+            self._count(victim, -victim.size)
+        self._count(member, size)
+        assert self._used <= self._max
+        for victim in victims:
             victim.give_way()
-        self._promised -= size
+
+    def _count(self, member: Member, size: int) -> None:
+        """Its part changes by so much; with nothing it is no member."""
+        mine = self._owners.setdefault(member.owner, _Owner())
+        member.size += size
+        mine.size += size
+        mine.yielding += 0 if member.at_work else size
+        if member.size:
+            mine.members[member] = None
+        else:
+            del mine.members[member]
+        if not mine.members:
+            del self._owners[member.owner]
+        key = (member.owner, member.address)
+        self._of_address[key] += size
+        if not self._of_address[key]:
+            del self._of_address[key]
+        self._used += size

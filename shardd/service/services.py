@@ -94,7 +94,7 @@ class Services:
             metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
         )
         self.system = SystemService(metadata, statistics, bus, sessions, parts.server)
-        self.snapshots = SnapshotService(metadata, bus, system, parts.own_logs, parts.supervisor_logs)
+        self.snapshots = SnapshotService(metadata, bus, engine, system, parts.own_logs, parts.supervisor_logs)
         self.groups = GroupService(metadata, self.members, engine, bus.shards, statistics.answers)
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)

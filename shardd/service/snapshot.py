@@ -3,7 +3,6 @@ for each."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,9 +12,12 @@ import msgspec
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
+from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.helper_threads import HelperThreads
+from shardd.runtime.networks import network_of
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -40,28 +42,39 @@ SupervisorLogs = Callable[[], Awaitable[list[str]]]
 
 
 class SnapshotService:
-    """Collects in a thread of its own, one snapshot at a time. Lives on the loop thread."""
+    """Collects in a thread of its own, one snapshot at a time: users take turns, and within a user addresses. Lives on
+    the loop thread."""
 
     def __init__(
-        self, metadata: Metadata, bus: Bus, settings: System, own_logs: OwnLogs, supervisor_logs: SupervisorLogs
+        self,
+        metadata: Metadata,
+        bus: Bus,
+        connections: base.Connections,
+        settings: System,
+        own_logs: OwnLogs,
+        supervisor_logs: SupervisorLogs,
     ) -> None:
         self._metadata = metadata
         self._bus = bus
+        self._connections = connections
         self._settings = settings
         self._own_logs = own_logs
         self._supervisor_logs = supervisor_logs
-        self._turn = asyncio.Lock()
+        self._turns = FairTurns(1)
         bus.serve(METHOD_LOGS, Senders.ANY_SHARD, self._serve_logs)
 
     async def _serve_logs(self, sender: int, payload: bytes) -> bytes:
         return _encoder.encode(self._own_logs())
 
     async def get_snapshot(self, identity: Identity, request: GetSnapshot) -> bytes:
-        """The archive; 41 without the right to read the server. A member that cannot be collected is left out."""
+        """The archive; 41 without the right to read the server; 8 and close when the client has left before its turn. A
+        member that cannot be collected is left out."""
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
         types = _ALL if SnapshotType.ALL in request.types else request.types
-        logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
-        async with self._turn:
+        async with self._turns.turn((str(identity.user), network_of(identity.address))):
+            if not base.waits(self._connections, identity):
+                raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True)
+            logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
             threads = HelperThreads(1, "snapshot")
             try:
                 return await threads.run(self._archive, types, logs, request.compression)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -73,7 +75,7 @@ def test_stranger_gets_a_place_whatever_number_of_addresses_is_full() -> None:
 @on_loop
 async def test_waiting_owners_take_turns_and_a_cancelled_one_passes_its_turn_on() -> None:
     room, came = Room(2, 2), list[str]()
-    inside = [room.enter("x", "", lambda: None), room.enter("y", "", lambda: None)]
+    inside = [room.enter(owner, "", lambda: None, at_work=True) for owner in "xy"]
 
     async def come(owner: str) -> None:
         member = await room.take(owner, "", lambda: None)
@@ -87,6 +89,48 @@ async def test_waiting_owners_take_turns_and_a_cancelled_one_passes_its_turn_on(
     tasks[0].cancel()  # it has its turn, and has not come in
     await asyncio.gather(*tasks, return_exceptions=True)
     assert came == ["y", "x", "x", "x"] and room.used == 1
+
+
+@on_loop
+async def test_room_that_is_left_in_the_moment_of_a_cancellation_goes_to_the_next() -> None:
+    room = Room(1, 1)
+    inside = room.enter("x", "", lambda: None, at_work=True)
+    waiting = [asyncio.create_task(room.take(owner, "", lambda: None)) for owner in ("x", "x", "y")]
+    await asyncio.sleep(0)
+    for each in waiting[:2]:
+        each.cancel()
+    room.leave(inside)  # before the cancelled ones have run
+    assert (await waiting[2]).owner == "y" and room.used == 1
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@on_loop
+async def test_nothing_is_lost_and_no_owner_starves() -> None:
+    """Whatever sizes come, wait, are cancelled and leave, in whatever order."""
+
+    async def scenario(seed: int) -> None:
+        chance, room = random.Random(seed), Room(64, 32)
+
+        async def one(owner: str) -> None:
+            member = await room.take(owner, chance.choice("pq"), lambda: None, chance.randint(1, 32), at_work=True)
+            try:
+                assert 0 < room.used <= 64
+                for _ in range(chance.randint(0, 3)):
+                    await asyncio.sleep(0)
+            finally:
+                room.leave(member)
+
+        tasks = [asyncio.create_task(one(chance.choice("abc"))) for _ in range(300)]
+        for each in chance.sample(tasks, 100):
+            await asyncio.sleep(0)
+            each.cancel()
+        async with asyncio.timeout(60):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(each) for each in results} <= {type(None), asyncio.CancelledError}
+        assert room.used == 0
+
+    for seed in range(20):
+        await scenario(seed)
 
 
 @on_loop
@@ -117,6 +161,57 @@ async def test_large_newcomer_waits_for_enough_room_and_small_ones_do_not_overta
     room.leave(inside[0])
     await asyncio.gather(*tasks)
     assert sorted(came) == ["x", "y", "y"] and room.used == 10
+
+
+def test_member_at_work_does_not_give_way_until_it_waits_for_its_client() -> None:
+    room, gone = Room(2, 2), list[str]()
+    older, newer = (room.enter("x", "", partial(gone.append, name), at_work=True) for name in ("1", "2"))
+    with pytest.raises(FullError):
+        room.enter("y", "", lambda: None)
+    room.may_give_way(older)
+    room.enter("y", "", lambda: None)
+    assert gone == ["1"] and room.used == 2
+    room.leave(newer)
+    assert room.used == 1
+
+
+@on_loop
+async def test_owner_that_waits_comes_in_as_soon_as_another_with_more_may_give_way() -> None:
+    room, gone = Room(4, 4), list[str]()
+    many = [room.enter("many", "", lambda: gone.append("many"), at_work=True) for _ in range(4)]
+    waiting = [asyncio.create_task(room.take(owner, "", lambda: None)) for owner in ("many", "few")]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in waiting)
+    room.may_give_way(many[0])
+    assert (await waiting[1]).owner == "few"
+    assert gone == ["many"] and room.used == 4 and not waiting[0].done()
+    room.leave(many[1])
+    await waiting[0]
+
+
+@on_loop
+async def test_address_with_its_share_waits_and_holds_nobody_up() -> None:
+    room = Room(4, 2)
+    first = [room.enter("x", "a", lambda: None, at_work=True) for _ in range(2)]
+    waiting = asyncio.create_task(room.take("x", "a", lambda: None))
+    await asyncio.sleep(0)
+    await room.take("x", "b", lambda: None)
+    assert not waiting.done() and room.used == 3
+    room.leave(first[0])
+    await waiting
+
+
+def test_member_that_turns_out_larger_is_not_refused_and_no_newcomer_gets_in_beside_it() -> None:
+    room, gone = Room(10, 10), list[str]()
+    large = room.enter("x", "", lambda: gone.append("x"), 2)
+    room.enter("y", "", lambda: gone.append("y"), 4)
+    room.resize(large, 9)
+    with pytest.raises(FullError):
+        room.enter("x", "", lambda: None, 1)
+    room.enter("z", "", lambda: None, 4)
+    assert gone == ["x"] and room.used == 8
+    room.resize(large, 5)  # it has left
+    assert room.used == 8
 
 
 def test_newcomer_takes_no_more_room_than_it_needs_and_none_where_that_is_not_enough() -> None:

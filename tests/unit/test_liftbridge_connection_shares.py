@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from shardd.doors.liftbridge import connection_shares
-from shardd.doors.liftbridge.connection_shares import ConnectionShares, host_of
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from tests.support.on_loop import on_loop, until
 
 SHARE = 5
@@ -160,10 +160,6 @@ async def test_an_address_is_shut_out_at_once_by_whoever_knows(accepting: Accept
     await until(lambda: shares.closed == 1)
     assert not is_open(ends) and is_open(other)
     working.cancel()
-
-
-def test_addresses_as_they_are_told() -> None:
-    assert [host_of(each) for each in ("1.2.3.4:5", "[::1]:5", "[::ffff:1.2.3.4]:5")] == ["1.2.3.4", "::1", "1.2.3.4"]
 
 
 @on_loop

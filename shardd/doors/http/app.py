@@ -138,9 +138,9 @@ class HttpApplication:
         host = host.partition("%")[0]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         token = "" if path in PUBLIC else _bearer(scope)
-        scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
+        call = scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
         if path not in PUBLIC:
-            await self.clients.take(token, address)
+            call.owner = (await self.clients.take(token, address)).user_id
 
 
 class _Endpoint:

@@ -4,18 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from shardd.doors.asgi import Peer
 from shardd.doors.http.errors import JSON, RejectedError
+from shardd.runtime.crowds import FullError, Member, Room
 
 ALL_BODIES_BYTES_MAX: Final = 64 << 20
 DROPPED_BYTES_MAX: Final = 16 << 20  # of a body that is too large
-ADDRESS_SHARE: Final = 2  # one address has at most 1/2 of that
+ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of that
+
+
+class HeldBody:
+    """Room that a body has: it grows as the body comes. `peer`: its connection ends when the room goes to an owner that
+    has less; a body that is whole keeps its room."""
+
+    def __init__(self, room: Room, owner: Hashable, host: str, peer: Peer) -> None:
+        self._room = room
+        self._enter = partial(room.enter, owner, host, peer.abort)
+        self._member: Member | None = None
+
+    def add(self, size: int) -> None:
+        """RejectedError 503."""
+        try:
+            if self._member is None:
+                self._member = self._enter(size)
+            else:
+                self._room.grow(self._member, size)
+        except FullError:
+            raise RejectedError(503, "Too many bodies at a time", close=True) from None
+
+    def is_whole(self) -> None:
+        if self._member is not None:
+            self._room.works(self._member)
+
+    def leave(self) -> None:
+        if self._member is not None:
+            self._room.leave(self._member)
 
 
 class Bodies:
@@ -24,14 +54,14 @@ class Bodies:
     def __init__(self, body_bytes_max: int, timeout_s: float) -> None:
         self._body_bytes_max = body_bytes_max
         self._timeout_s = timeout_s
-        self._all = 0
-        self._of: Counter[str] = Counter()
+        self._room = Room(ALL_BODIES_BYTES_MAX, ALL_BODIES_BYTES_MAX // ADDRESS_SHARE)
 
-    async def read(self, request: Request, host: str) -> bytes:
-        """RejectedError 400, 408, 413, 503. What is taken is given back with `release`."""
+    async def read(self, request: Request, owner: Hashable, host: str, peer: Peer) -> tuple[HeldBody, bytes]:
+        """RejectedError 400, 408, 413, 503. What has room has it until it leaves."""
+        held = HeldBody(self._room, owner, host, peer)
         declared = request.headers.get("content-length", "")
         if not declared and "transfer-encoding" not in request.headers:
-            return b""  # there is none
+            return held, b""  # there is none
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
             await self._drop(request, 0)
             raise _too_large()
@@ -40,26 +70,28 @@ class Bodies:
         try:
             async with asyncio.timeout(self._timeout_s):
                 async for chunk in request.stream():
-                    self._take(host, len(chunk))
+                    if chunk:
+                        held.add(len(chunk))
                     chunks.append(chunk)
                     size += len(chunk)
                     if size > self._body_bytes_max:
                         break
         except TimeoutError:
-            self.release(host, size)
+            held.leave()
             raise RejectedError(408, "The body did not come in time", close=True) from None
         except ClientDisconnect:
-            self.release(host, size)
+            held.leave()
             raise RejectedError(400, "The body ends early", close=True) from None
         except BaseException:
-            self.release(host, size)
+            held.leave()
             raise
         if size > self._body_bytes_max:
-            self.release(host, size)
+            held.leave()
             chunks.clear()
             await self._drop(request, size)
             raise _too_large()
-        return b"".join(chunks)
+        held.is_whole()
+        return held, b"".join(chunks)
 
     async def _drop(self, request: Request, size: int) -> None:
         """Takes in what is left, up to a bound: a client that writes all of it before it reads would get a reset
@@ -74,18 +106,6 @@ class Bodies:
                     size += len(chunk)
                     if size > DROPPED_BYTES_MAX:
                         return
-
-    def release(self, host: str, size: int) -> None:
-        self._all -= size
-        self._of[host] -= size
-        if not self._of[host]:
-            del self._of[host]
-
-    def _take(self, host: str, size: int) -> None:
-        if self._all + size > ALL_BODIES_BYTES_MAX or self._of[host] + size > ALL_BODIES_BYTES_MAX // ADDRESS_SHARE:
-            raise RejectedError(503, "Too many bodies at a time", close=True)
-        self._all += size
-        self._of[host] += size
 
 
 def _too_large() -> RejectedError:

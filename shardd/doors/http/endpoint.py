@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shardd.doors.asgi import PEER, Peer
 from shardd.doors.http.bodies import Bodies, decode_json, media_type
 from shardd.doors.http.clients import Clients
 from shardd.doors.http.errors import JSON, NotAuthenticatedError, RejectedError
@@ -18,6 +19,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.doors.metrics.public import PublicFigures
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
+from shardd.runtime.networks import network_of
 
 BATCH: Final = "application/vnd.shardd.batch"  # records as they are stored
 _NAME_BYTES_MAX: Final = 255
@@ -26,7 +28,8 @@ _QUERY_FIELDS_MAX: Final = 32
 
 
 class Call:
-    """One request. `body` and `query` as their types say; `raw`: the body of a binary request."""
+    """One request. `body` and `query` as their types say; `raw`: the body of a binary request. `host`: what its address
+    is counted as. `owner`: whose share it counts in: the user's when the user is known, else the host's."""
 
     def __init__(
         self, request: Request, clients: Clients, polls: Polls, figures: PublicFigures, token: str, address: str
@@ -36,14 +39,17 @@ class Call:
         self.polls = polls
         self.figures = figures
         self.address = address
+        self.host = network_of(address)
+        self.owner: Hashable = self.host
         self.body: Any = None
         self.query: Any = None
         self.raw = b""
         self._token = token
 
     @property
-    def host(self) -> str:
-        return self.address.rpartition(":")[0]
+    def peer(self) -> Peer:
+        found: Peer = self.request.scope[PEER]
+        return found
 
     def text(self, name: str) -> str:
         """A part of the path."""
@@ -111,7 +117,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     async def answer(self, call: Call, bodies: Bodies) -> Response:
         """What is not as its type says: RejectedError."""
         call.query = None if self.query is None else decode_query(call.request, self.query)
-        raw = await bodies.read(call.request, call.host)
+        held, raw = await bodies.read(call.request, call.owner, call.host, call.peer)
         try:
             if self.binary and media_type(call.request) == BATCH:
                 call.raw = raw
@@ -119,7 +125,7 @@ class Endpoint(msgspec.Struct, frozen=True):
                 call.body = decode_json(call.request, raw, msgspec.json.Decoder(self.body).decode)
             value = await self.handler(call)
         finally:
-            bodies.release(call.host, len(raw))
+            held.leave()
         if isinstance(value, Response):
             return value
         if value is None:

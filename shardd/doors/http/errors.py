@@ -64,6 +64,13 @@ class RejectedError(Exception):
         return PlainTextResponse(str(self), self.status, headers)
 
 
+class ClientGoneError(RejectedError):
+    """Before its turn: nobody would have the answer."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "The client has left", close=True)
+
+
 class NotAuthenticatedError(Exception):
     """No token, or one that is worth nothing: 401, and not a word why."""
 

@@ -16,6 +16,7 @@ from shardd.doors.http.consumer_routes import consumer_of
 from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.errors import NotAuthenticatedError, RejectedError
 from shardd.doors.http.message_shapes import POLLING, polled_messages
+from shardd.doors.http.polls import Place as HeldPlace
 from shardd.doors.http.shapes import U32, U64
 from shardd.doors.http.stream_routes import TOPIC
 from shardd.doors.links import WorkerLostError
@@ -74,10 +75,10 @@ def _first_of(polled: Any) -> int:
 
 
 class EventResponse(Response):
-    """Until its client leaves."""
+    """Until its client leaves, or has to give way."""
 
-    def __init__(self, call: Call, first: Any, place: Place) -> None:
-        self._call = call
+    def __init__(self, call: Call, first: Any, place: Place, held: HeldPlace) -> None:
+        self._held = held
         headers = {"cache-control": "no-store"}
         self._answer = StreamingResponse(_events(call, first, place), media_type=EVENTS, headers=headers)
 
@@ -85,7 +86,7 @@ class EventResponse(Response):
         try:
             await self._answer(scope, receive, send)
         finally:
-            self._call.polls.streams.leave(self._call.host)
+            self._held.leave()
 
 
 async def follow(call: Call) -> Response:
@@ -101,11 +102,11 @@ async def follow(call: Call) -> Response:
     if last[0] != "-1":
         kind, value = PollingKind.OFFSET, min(int(last[2]) + 1, _OFFSET_MAX)
         place = Place(value, history=int(last[1] or 0), is_kept=True)
-    call.polls.streams.enter(call.host)
+    held = call.polls.follow(call.owner, call.host, call.peer)
     try:
-        return EventResponse(call, await _poll(call, kind, value), place)
+        return EventResponse(call, await _poll(call, kind, value), place, held)
     except BaseException:
-        call.polls.streams.leave(call.host)
+        held.leave()
         raise
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from shardd.doors.http.consumer_routes import consumer_of
 from shardd.doors.http.endpoint import BATCH, Call, Endpoint
-from shardd.doors.http.errors import JSON, RejectedError
+from shardd.doors.http.errors import JSON, ClientGoneError, RejectedError
 from shardd.doors.http.message_shapes import (
     POLLING,
     Polled,
@@ -27,7 +27,8 @@ from shardd.protocol.primitives import Reader
 from shardd.protocol.replies import PolledHead
 from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMessages
 
-_SLICE_MESSAGES: Final = 256
+_SLICE_MESSAGES: Final = 256  # of one piece,
+_SLICE_BYTES: Final = 256 << 10  # and behind so many bytes of them none
 _SMALL_BYTES: Final = 1 << 20  # of records; more of them become JSON piece by piece
 
 
@@ -36,15 +37,19 @@ async def send(call: Call) -> None:
 
 
 async def poll(call: Call) -> Response:
-    give_back = await call.polls.take(call.host)
+    place = await call.polls.take(call.owner, call.host, call.peer)
     try:
-        return HeldResponse(await _polled(call), give_back)
+        if call.peer.is_gone:
+            raise ClientGoneError  # what nobody reads commits no offset
+        answer, size = await _polled(call)
+        return HeldResponse(answer, size, place)
     except BaseException:
-        give_back()
+        place.leave()
         raise
 
 
-async def _polled(call: Call) -> Response:
+async def _polled(call: Call) -> tuple[Response, int]:
+    """With the bytes that it keeps in memory."""
     said: PollQuery = call.query
     value = await call.command(
         "poll_messages",
@@ -60,10 +65,12 @@ async def _polled(call: Call) -> Response:
     )
     if BATCH in call.request.headers.get("accept", ""):
         head = PolledHead(value["partition"], value["current_offset"], value["count"])
-        return Response(head.encode() + value["records"], media_type=BATCH)
+        batch = head.encode() + value["records"]
+        return Response(batch, media_type=BATCH), len(batch)
     if len(value["records"]) <= _SMALL_BYTES:
-        return Response(encode_polled(value), media_type=JSON)
-    return StreamingResponse(_one_by_one(_json_parts(value)), media_type=JSON)
+        text = encode_polled(value)
+        return Response(text, media_type=JSON), len(text)
+    return StreamingResponse(_one_by_one(_json_parts(value)), media_type=JSON), len(value["records"])
 
 
 async def flush(call: Call) -> Response:
@@ -110,12 +117,13 @@ def _json_parts(value: Any) -> Iterator[bytes]:
     encode = msgspec.json.encode
     head = Polled(value["partition"], value["current_offset"], value["count"], ())
     yield encode(head)[: -len(b"]}")]
-    slice_, first = [], True
+    slice_, size, first = [], 0, True
     for message in polled_messages(value["records"], value["count"]):
         slice_.append(message)
-        if len(slice_) == _SLICE_MESSAGES:
+        size += len(message.payload)
+        if len(slice_) == _SLICE_MESSAGES or size >= _SLICE_BYTES:
             yield (b"" if first else b",") + encode(slice_)[1:-1]
-            slice_, first = [], False
+            slice_, size, first = [], 0, False
     if slice_:
         yield (b"" if first else b",") + encode(slice_)[1:-1]
     yield b"]}"

@@ -1,89 +1,88 @@
-"""Places for polls: an answer of up to 8 MiB is in memory until its client has taken it."""
+"""Room for polls and places for streams of events: an answer is in memory until its client has taken it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Final
 
 from starlette.responses import Response
 
-from shardd.doors.asgi import Receive, Scope, Send
+from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
 from shardd.doors.http.errors import RejectedError
+from shardd.runtime.crowds import FullError, Member, Room
+from shardd.runtime.fair_turns import FairTurns
 
-POLLS_MAX: Final = 16  # at a time
-POLLS_OF_ADDRESS_MAX: Final = 8
-WAIT_S: Final = 30.0  # for a place
+POLL_BYTES: Final = 8 << 20  # of one until its answer is there, then what the answer has
+POLLS_BYTES_MAX: Final = 128 << 20
+POLLS_OF_ADDRESS_BYTES_MAX: Final = 64 << 20  # here and below: of one user
+WAIT_S: Final = 30.0  # for room
 STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
 STREAMS_OF_ADDRESS_MAX: Final = 16
 SEND_S: Final = 60.0  # for a whole answer, however slowly it is taken
+GRACE_S: Final = 1.0  # an answer that its client has not taken by then gives way to the poll of a user that has less
 
 
-class Streams:
-    """Who follows what, by address. Loop thread only."""
+class Place:
+    """Of a poll or a stream of events."""
 
-    def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
+    def __init__(self, room: Room, member: Member) -> None:
+        self._room = room
+        self._member = member
 
-    def enter(self, host: str) -> None:
-        """RejectedError 503."""
-        if self._of.total() >= STREAMS_MAX or self._of[host] >= STREAMS_OF_ADDRESS_MAX:
-            raise RejectedError(503, "Too many streams of events at a time")
-        self._of[host] += 1
+    def resize(self, size: int) -> None:
+        self._room.resize(self._member, max(size, 1))
 
-    def leave(self, host: str) -> None:
-        self._of[host] -= 1
-        if not self._of[host]:
-            del self._of[host]
+    def may_give_way(self) -> None:
+        self._room.may_give_way(self._member)
+
+    def leave(self) -> None:
+        self._room.leave(self._member)
 
 
 class Polls:
-    """Loop thread only."""
+    """Loop thread only. `peer`: its connection ends when the room goes to a user that has less."""
 
     def __init__(self) -> None:
-        self.streams = Streams()
-        self._all = asyncio.Semaphore(POLLS_MAX)
-        self._of: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        self._polls = Room(POLLS_BYTES_MAX, POLLS_OF_ADDRESS_BYTES_MAX)
+        self._streams = Room(STREAMS_MAX, STREAMS_OF_ADDRESS_MAX)
+        self.snapshots = FairTurns(1)  # at a time: who waits does so here and has no place at a worker
 
-    async def take(self, host: str) -> Callable[[], None]:
-        """What gives the place back. RejectedError 503."""
-        of_host, users = self._of.get(host) or (asyncio.Semaphore(POLLS_OF_ADDRESS_MAX), 0)
-        self._of[host] = (of_host, users + 1)
-        taken: list[asyncio.Semaphore] = []
-
-        def give_back() -> None:
-            for each in taken:
-                each.release()
-            taken.clear()
-            semaphore, left = self._of.pop(host)
-            if left > 1:
-                self._of[host] = (semaphore, left - 1)
-
+    async def take(self, owner: Hashable, host: str, peer: Peer) -> Place:
+        """Room for the answer of a poll. RejectedError 503."""
         try:
             async with asyncio.timeout(WAIT_S):
-                for each in (of_host, self._all):
-                    await each.acquire()
-                    taken.append(each)
+                member = await self._polls.take(owner, host, peer.abort, POLL_BYTES, at_work=True)
         except TimeoutError:
-            give_back()
             raise RejectedError(503, "Too many polls at a time") from None
-        except BaseException:
-            give_back()
-            raise
-        return give_back
+        return Place(self._polls, member)
+
+    def follow(self, owner: Hashable, host: str, peer: Peer) -> Place:
+        """Of a stream of events. RejectedError 503."""
+        try:
+            return Place(self._streams, self._streams.enter(owner, host, peer.abort))
+        except FullError:
+            raise RejectedError(503, "Too many streams of events at a time") from None
 
 
 class HeldResponse(Response):
-    """An answer that has a place until it is taken, or until it has had time enough."""
+    """An answer of so many bytes that has its room until it is taken, or until it has had time enough."""
 
-    def __init__(self, answer: Response, give_back: Callable[[], None]) -> None:
+    def __init__(self, answer: Response, size: int, place: Place) -> None:
         self._answer = answer
-        self._give_back = give_back
+        self._place = place
+        place.resize(size)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer: Peer = scope[PEER]
+        grace = asyncio.get_running_loop().call_later(GRACE_S, self._place.may_give_way)
         try:
             async with asyncio.timeout(SEND_S):
                 await self._answer(scope, receive, send)
+                await peer.taken()
+        except TimeoutError:
+            peer.abort()
+            raise
         finally:
-            self._give_back()
+            grace.cancel()
+            self._place.leave()

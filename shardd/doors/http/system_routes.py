@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from shardd.doors.http.endpoint import Call, Endpoint
+from shardd.doors.http.errors import ClientGoneError
 from shardd.doors.http.shapes import Value
 from shardd.doors.http.sizes import size_text
 from shardd.doors.http.stream_routes import found
@@ -152,7 +153,11 @@ async def get_cluster_metadata(call: Call) -> ClusterMetadata:
 async def get_snapshot(call: Call) -> Response:
     said: SnapshotRequest = call.body
     types = [_TYPES[each] for each in said.snapshot_types]
-    archive = await call.command("get_snapshot", {"compression": _COMPRESSIONS[said.compression], "types": types})
+    request = {"compression": _COMPRESSIONS[said.compression], "types": types}
+    async with call.polls.snapshots.turn((str(call.owner), call.host)):
+        if call.peer.is_gone:
+            raise ClientGoneError
+        archive = await call.command("get_snapshot", request)
     name = f"iggy_snapshot_{datetime.now(UTC):%Y%m%d_%H%M%S}.zip"
     return Response(archive, media_type=ZIP, headers={"content-disposition": f'attachment; filename="{name}"'})
 

@@ -20,6 +20,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
 from shardd.runtime.crowds import FullError, Room
+from shardd.runtime.networks import network_of
 
 LOGINS_MAX: Final = 2048  # calls whose login is not known yet
 LOGINS_OF_ADDRESS_MAX: Final = 512
@@ -108,15 +109,15 @@ class Gate:
 
 
 class Call:
-    """One call of a method. `address`: "ip:port" of its client; `host`: the same without the port. `owner`: whose share
-    it counts in: the user's when he is known, until then the address's."""
+    """One call of a method. `address`: "ip:port" of its client; `host`: what it is counted as. `owner`: whose share it
+    counts in: the user's when he is known, until then the host's."""
 
     def __init__(self, gate: Gate, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self.method = method
         self.context = context
         self.address = address_of(context.peer())
         gate.connections.called(self.address)
-        self.host = self.address.rpartition(":")[0]
+        self.host = network_of(self.address)
         self.owner: Hashable = self.host
         self._gate = gate
         self._credential = Credential()

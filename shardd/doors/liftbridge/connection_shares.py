@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from shardd.runtime.networks import network_of, network_of_host
+
 LOOK_S: Final = 0.25
 LOOK_OFTEN_S: Final = 0.05  # when half of all are there, or somebody is shut out
 LOOK_SHARE: Final = 20  # so many times as long as a look takes is between two of them
@@ -79,7 +81,7 @@ class ConnectionShares:
     def refused(self, address: str) -> None:
         """A call of somebody who has too many already. Thousands of them, and nobody else gets a turn: the library has
         one line for all."""
-        host = host_of(address)
+        host = network_of(address)
         self._refused[host] += 1
         if self._refused[host] == REFUSED_MAX:
             self.shut_out(address)
@@ -93,7 +95,7 @@ class ConnectionShares:
 
     def shut_out(self, address: str) -> None:
         """Whoever sends from there has sent what no client sends."""
-        host = host_of(address)
+        host = network_of(address)
         if host in self._shut_out or len(self._shut_out) < SHUT_OUT_MAX:
             self._shut_out[host] = asyncio.get_running_loop().time() + SHUT_OUT_S
         self._tell(host, "it has sent too much before a call or with one, or too many calls")
@@ -188,18 +190,13 @@ class ConnectionShares:
             return _OTHER  # it listens, or has ended
         host = host.removeprefix(_MAPPED)  # the library listens for both families, and tells addresses without it
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return _Peer(host, address, asyncio.get_running_loop().time())
+        return _Peer(network_of_host(host), address, asyncio.get_running_loop().time())
 
     def _tell(self, host: str, why: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._line_at_s:
             self._line_at_s = now_s + LINE_EVERY_S
             _log.warning("connections of %s are closed: %s", host, why)
-
-
-def host_of(address: str) -> str:
-    """Of "ip:port"."""
-    return address.rpartition(":")[0].strip("[]").removeprefix(_MAPPED)
 
 
 def _received(connection: socket.socket) -> int:

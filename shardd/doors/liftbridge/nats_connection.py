@@ -36,6 +36,7 @@ from shardd.protocol.nats import (
     encode_msg,
     is_subscribable,
 )
+from shardd.runtime.networks import network_of_host
 
 LOGIN_TIMEOUT_S: Final = 5.0  # until a client has said who it is
 SETTLE_S: Final = 10.0  # for what is under way when a client leaves
@@ -60,7 +61,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self.user_id = _NOBODY
         self.echo = True
         self.is_open = False
-        self.host = self.address = ""
+        self.host = self.network = self.address = ""
         self._loop = asyncio.get_running_loop()
         self._requests = Requests(house.limits.payload_bytes_max)
         self._subscriptions: dict[str, Subscription] = {}
@@ -80,7 +81,7 @@ class NatsConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
-        self.host = host
+        self.host, self.network = host, network_of_host(host)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._is_admitted = self.house.admit(self)
         if not self._is_admitted:

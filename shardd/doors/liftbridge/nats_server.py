@@ -102,15 +102,16 @@ class NatsServer:
     # ---- for connections ----
 
     def admit(self, connection: NatsConnection) -> bool:
-        host, limits = connection.host, self.limits
+        network, limits = connection.network, self.limits
         if len(self._strangers) >= STRANGERS_MAX:
-            most, _ = Counter(each.host for each in self._strangers).most_common(1)[0]
-            next(each for each in self._strangers if each.host == most).fail("Authentication Timeout")
-        if len(self._connections) >= limits.connections_max or self._of[host] >= limits.connections_per_address_max:
+            most, _ = Counter(each.network for each in self._strangers).most_common(1)[0]
+            next(each for each in self._strangers if each.network == most).fail("Authentication Timeout")
+        of_network = self._of[network]
+        if len(self._connections) >= limits.connections_max or of_network >= limits.connections_per_address_max:
             return False
         self._connections.add(connection)
         self._strangers[connection] = None
-        self._of[host] += 1
+        self._of[network] += 1
         return True
 
     def knows(self, connection: NatsConnection) -> None:
@@ -119,9 +120,9 @@ class NatsServer:
     def left(self, connection: NatsConnection) -> None:
         self._connections.discard(connection)
         self._strangers.pop(connection, None)
-        self._of[connection.host] -= 1
-        if not self._of[connection.host]:
-            del self._of[connection.host]
+        self._of[connection.network] -= 1
+        if not self._of[connection.network]:
+            del self._of[connection.network]
         settling = asyncio.create_task(connection.settle())
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)

@@ -1,20 +1,21 @@
 """One connection of a client: requests on streams of their own, answers as they are ready (docs/protocol/quic.md).
 
 Everything that a client makes the door keep has an owner: what may come without asking is `quic.receive_window`; the
-rest of a long request, and answers until they are read, have room in budgets of the whole door."""
+rest of a long request, and answers until they are read, have room that all connections share by user."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 import msgspec
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamDataReceived, StreamReset
 
-from shardd.doors.budget import Budget
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
 from shardd.doors.quic.classic import execute, refusal
@@ -23,11 +24,15 @@ from shardd.doors.quic.options import QuicOptions
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import FRAME_HEAD, frame
+from shardd.runtime.crowds import Member, Room
+from shardd.runtime.fair_turns import FairTurns
 
 HANDSHAKE_S: Final = 10.0
 REQUESTS_MAX: Final = 16  # of one connection that are with a worker at a time
 POLL_BYTES: Final = 8 << 20  # kept free for the answer of a poll until it is there
 ANSWER_BYTES: Final = 16 << 10  # and of every other request
+BYTES_PER_S_MIN: Final = 16 << 10  # of unread answers, beyond `server.slow_reader_timeout`
+GRACE_S: Final = 1.0  # what has not come, or is not read, by then gives way to a user that has less
 OWED_SHARE: Final = 4  # of the window: so much is granted at once
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
 _LENGTH_BYTES: Final = 4
@@ -35,8 +40,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Request(msgspec.Struct, eq=False):
-    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes of the budget; `begun`: its frame is
-    whole, or refused."""
+    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes that have room as `member`; `begun`:
+    its frame is whole, or refused."""
 
     stream_id: int
     came_at_s: float
@@ -44,23 +49,37 @@ class _Request(msgspec.Struct, eq=False):
     end: int = 0
     code: int = 0
     reserved: int = 0
+    member: Member | None = None
     begun: bool = False
     waiting: asyncio.Task[None] | None = None
 
 
+class _Unread(msgspec.Struct, eq=False):
+    """An answer that its client has not read. A refusal has no room."""
+
+    size: int
+    written_at_s: float
+    due_s: float
+    room: Room
+    member: Member | None
+
+
 class Shared(Protocol):
-    """What all connections of the door have together."""
+    """What all connections of the door have together: rooms in bytes, for answers of polls and for all others."""
 
     door: Door
     options: QuicOptions
-    requests: Budget
-    answers: Budget
+    requests: Room
+    polls: Room
+    answers: Room
+    snapshots: FairTurns
 
     def left(self, connection: ClientConnection) -> None: ...
 
 
 class ClientConnection(QuicConnectionProtocol):
-    """Loop thread only. `host`, `address`: of the client, validated. `cids`: by which packets find it."""
+    """Loop thread only. `host`: what the address of the client, which is validated, is counted as. `cids`: by which
+    packets find it."""
 
     def __init__(self, quic: BoundedQuic, shared: Shared, host: str, address: str) -> None:
         super().__init__(quic)
@@ -70,7 +89,7 @@ class ClientConnection(QuicConnectionProtocol):
         self._shared = shared
         self._address = address
         self._requests: dict[int, _Request] = {}
-        self._unread: dict[int, int] = {}  # bytes of answers, by stream
+        self._unread: dict[int, _Unread] = {}  # by stream
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(REQUESTS_MAX)
         self._logins = asyncio.Lock()  # one after the other, as on every connection
@@ -104,9 +123,8 @@ class ClientConnection(QuicConnectionProtocol):
             self._timer.cancel()
         for stream_id in [*self._requests]:
             self._drop(stream_id)
-        for count in self._unread.values():
-            self._shared.answers.give(self.host, count)
-        self._unread.clear()
+        for stream_id in [*self._unread]:
+            self._has_read(stream_id)
         if self._client is not None:
             self._client.add_done_callback(self._close_client)
         self._shared.left(self)
@@ -172,14 +190,24 @@ class ClientConnection(QuicConnectionProtocol):
         done = client is not None and client.done() and not client.cancelled() and client.exception() is None
         return client.result() if client is not None and done else None
 
+    @property
+    def _owner(self) -> Hashable:
+        """The user, when it is known."""
+        client = self._opened()
+        return client.user_id if client is not None and client.handle else self.host
+
+    def _give_way(self) -> None:
+        self.end(Status.DISCONNECTED)
+
     async def _let_in(self, request: _Request) -> None:
         """The rest of a frame, as soon as there is room for it."""
         rest = request.end - len(request.data)
-        await self._shared.requests.take(self.host, rest)
+        requests = self._shared.requests
+        member = await requests.take(self._owner, self.host, self._give_way, rest, at_work=True)
         if request.begun or self._gone:
-            self._shared.requests.give(self.host, rest)
+            requests.leave(member)
             return
-        request.reserved = rest
+        request.reserved, request.member = rest, member
         self._flow.grant(rest)
         self._flow.grant_stream(request.stream_id, request.end)
         self.transmit()
@@ -188,8 +216,7 @@ class ClientConnection(QuicConnectionProtocol):
         """The rest is not asked for."""
         request.begun = True
         self._quic.stop_stream(request.stream_id, int(status))
-        self._shared.answers.charge(self.host, FRAME_HEAD.size)
-        self._write(request, frame(status), FRAME_HEAD.size)
+        self._write(request, frame(status), self._shared.answers, None)
 
     def _begin(self, request: _Request) -> None:
         request.begun = True
@@ -202,21 +229,26 @@ class ClientConnection(QuicConnectionProtocol):
         return task
 
     async def _answer(self, request: _Request) -> None:
-        expected = POLL_BYTES if request.code == Code.POLL_MESSAGES else ANSWER_BYTES
-        closes = False
-        async with self._places:
-            await self._shared.answers.take(self.host, expected)
+        is_poll, closes = request.code == Code.POLL_MESSAGES, False
+        room, expected = (self._shared.polls, POLL_BYTES) if is_poll else (self._shared.answers, ANSWER_BYTES)
+        async with self._places, self._turn(request.code):
+            member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
             try:
                 status, payload, closes = await self._executed(request)
             except WorkerLostError:  # nobody knows whether it was done
                 status, payload, closes = None, b"", True
             except BaseException:
-                self._shared.answers.give(self.host, expected)
+                room.leave(member)
                 raise
             answer = b"" if status is None else frame(status, payload)
-            self._write(request, answer, expected)
+            self._write(request, answer, room, member)
         if closes or self._over:
             self.end(Status.DISCONNECTED)
+
+    def _turn(self, code: int) -> AbstractAsyncContextManager[None]:
+        """One snapshot at a time: who waits does so here and has no place at a worker."""
+        waits = code == Code.GET_SNAPSHOT
+        return self._shared.snapshots.turn((str(self._owner), self.host)) if waits else contextlib.nullcontext()
 
     async def _executed(self, request: _Request) -> tuple[Status, bytes, bool]:
         """(status, payload, whether the connection ends)."""
@@ -236,19 +268,21 @@ class ClientConnection(QuicConnectionProtocol):
             _log.exception("request %d failed", request.code)
             return Status.ERROR, b"", False
 
-    def _write(self, request: _Request, answer: bytes, charged: int) -> None:
-        """`charged`: what the answer has of the budget until now; in the end, its length until it is read."""
+    def _write(self, request: _Request, answer: bytes, room: Room, member: Member | None) -> None:
+        """`member`: the room that was kept free for the answer; until it is read, what the answer has."""
         self._drop(request.stream_id)
         if self._gone or not answer or not self._flow.may_answer(request.stream_id):
-            self._shared.answers.give(self.host, charged)
+            if member is not None:
+                room.leave(member)
             return
+        now_s = self._loop.time()
         if not self._unread:
-            self._moved_at_s = self._loop.time()
-        self._unread[request.stream_id] = len(answer)
-        if charged > len(answer):
-            self._shared.answers.give(self.host, charged - len(answer))
-        else:
-            self._shared.answers.charge(self.host, len(answer) - charged)
+            self._moved_at_s = now_s
+        unread = len(answer) + sum(each.size for each in self._unread.values())
+        due_s = now_s + self._shared.options.server.slow_reader_timeout_ms / 1000 + unread / BYTES_PER_S_MIN
+        self._unread[request.stream_id] = _Unread(len(answer), now_s, due_s, room, member)
+        if member is not None:
+            room.resize(member, len(answer))
         self._quic.send_stream_data(request.stream_id, answer, end_stream=True)
         self._transmit_soon()
 
@@ -261,9 +295,9 @@ class ClientConnection(QuicConnectionProtocol):
         request.begun = True
         request.data = bytearray()
         self._owed += self._flow.received_bytes(stream_id) - request.reserved
-        if request.reserved:
-            self._shared.requests.give(self.host, request.reserved)
-            request.reserved = 0
+        if request.member is not None:
+            self._shared.requests.leave(request.member)
+            request.reserved, request.member = 0, None
         if self._owed < 0:
             self.end(Status.INVALID_COMMAND)
         elif self._owed * OWED_SHARE >= self._shared.options.quic.receive_window_bytes:
@@ -279,26 +313,43 @@ class ClientConnection(QuicConnectionProtocol):
     def _look_read(self) -> None:
         """Gives room back for answers that the client has."""
         taken = 0
-        for stream_id, count in [*self._unread.items()]:
+        for stream_id in [*self._unread]:
             read = self._flow.taken_bytes(stream_id)
             if read is None:
-                del self._unread[stream_id]
-                self._shared.answers.give(self.host, count)
+                self._has_read(stream_id)
                 self._moved_at_s = self._loop.time()
             else:
                 taken += read
         if taken != self._taken:
             self._taken, self._moved_at_s = taken, self._loop.time()
 
+    def _has_read(self, stream_id: int) -> None:
+        unread = self._unread.pop(stream_id)
+        if unread.member is not None:
+            unread.room.leave(unread.member)
+
+    def _look_at_rooms(self, now_s: float) -> None:
+        """What has been here for a while is not at work any more: the client is slow."""
+        for request in [*self._requests.values()]:
+            if request.member is not None and now_s - request.came_at_s >= GRACE_S:
+                self._shared.requests.may_give_way(request.member)
+        for unread in [*self._unread.values()]:
+            if unread.member is not None and now_s - unread.written_at_s >= GRACE_S:
+                unread.room.may_give_way(unread.member)
+
     def look(self, now_s: float) -> None:
         """Every second: who takes too long is closed, who is silent is asked."""
+        self._look_at_rooms(now_s)
+        if self._gone:
+            return
+        overdue = any(now_s >= each.due_s for each in self._unread.values())
         limits, quic = self._shared.options.server, self._shared.options.quic
         if self._client is None and now_s - self._came_at_s >= HANDSHAKE_S:
             self.end(Status.DISCONNECTED)
         oldest_s = min((each.came_at_s for each in self._requests.values() if not each.begun), default=now_s)
         if now_s - oldest_s >= limits.partial_frame_timeout_ms / 1000:
             self.end(Status.INVALID_COMMAND)
-        elif self._unread and now_s - self._moved_at_s >= limits.slow_reader_timeout_ms / 1000:
+        elif overdue or (self._unread and now_s - self._moved_at_s >= limits.slow_reader_timeout_ms / 1000):
             self.end(Status.DISCONNECTED)
         elif self._client is not None and now_s - self._pinged_at_s >= quic.keep_alive_interval_ms / 1000 > 0:
             self._pinged_at_s = now_s

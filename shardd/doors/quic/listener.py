@@ -27,14 +27,18 @@ from aioquic.quic.packet import (
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.retry import QuicRetryTokenHandler
 
-from shardd.doors.budget import Budget
 from shardd.doors.door import Door
 from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.options import QuicOptions
+from shardd.runtime.crowds import Room
+from shardd.runtime.fair_turns import FairTurns
+from shardd.runtime.networks import network_of_host
 
 ALL_REQUESTS_BYTES_MAX: Final = 64 << 20
-ALL_ANSWERS_BYTES_MAX: Final = 64 << 20
+ALL_POLLS_BYTES_MAX: Final = 64 << 20  # of answers to polls
+ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
+ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
 LOOK_S: Final = 1.0
 _CID_BYTES: Final = 8
@@ -50,8 +54,10 @@ class Listener(asyncio.DatagramProtocol):
         self.door = door
         self.options = options
         self.configuration = configuration
-        self.requests = Budget(ALL_REQUESTS_BYTES_MAX)
-        self.answers = Budget(ALL_ANSWERS_BYTES_MAX)
+        self.requests = _room(ALL_REQUESTS_BYTES_MAX)
+        self.polls = _room(ALL_POLLS_BYTES_MAX)
+        self.answers = _room(ALL_ANSWERS_BYTES_MAX)
+        self.snapshots = FairTurns(1)
         self._connections: dict[bytes, ClientConnection] = {}
         self._all: set[ClientConnection] = set()
         self._of: Counter[str] = Counter()
@@ -144,7 +150,7 @@ class Listener(asyncio.DatagramProtocol):
             )
         except ValueError:
             return None
-        host = addr[0]
+        host = network_of_host(addr[0])
         if len(self._all) >= self.options.connections_max or self._of[host] >= self.options.connections_per_address_max:
             self.sendto(_refusal(header), addr)
             return None
@@ -175,8 +181,8 @@ class Listener(asyncio.DatagramProtocol):
             original_destination_connection_id=original,
             retry_source_connection_id=header.destination_cid,
         )
-        host = addr[0]
-        whole = f"[{host}]:{addr[1]}" if ":" in host else f"{host}:{addr[1]}"
+        host, ip = network_of_host(addr[0]), addr[0]
+        whole = f"[{ip}]:{addr[1]}" if ":" in ip else f"{ip}:{addr[1]}"
         connection = ClientConnection(quic, self, host, whole)
         connection.connection_made(cast(asyncio.BaseTransport, self))
 
@@ -195,6 +201,10 @@ class Listener(asyncio.DatagramProtocol):
         self._all.add(connection)
         self._of[host] += 1
         return connection
+
+
+def _room(bytes_max: int) -> Room:
+    return Room(bytes_max, bytes_max // ADDRESS_SHARE)
 
 
 def _refusal(header: QuicHeader) -> bytes:

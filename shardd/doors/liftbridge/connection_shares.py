@@ -90,7 +90,7 @@ class ConnectionShares:
         """A client ("ip:port") that does not take what was sent to it. The library keeps that until its connection
         ends, whatever becomes of the call."""
         self._ended.add(address)
-        self._tell(host_of(address), "it does not take its answers")
+        self._tell(network_of(address), "it does not take its answers")
         self._wake.set()
 
     def shut_out(self, address: str) -> None:

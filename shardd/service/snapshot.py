@@ -3,7 +3,6 @@ for each."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -15,6 +14,7 @@ from shardd.metadata import Metadata
 from shardd.protocol.account_requests import GetSnapshot, SnapshotCompression, SnapshotType
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.security import Rule
 from shardd.service import base
@@ -40,7 +40,7 @@ SupervisorLogs = Callable[[], Awaitable[list[str]]]
 
 
 class SnapshotService:
-    """Collects in a thread of its own, one snapshot at a time. Lives on the loop thread."""
+    """Collects in a thread of its own, one snapshot at a time, users in turns. Lives on the loop thread."""
 
     def __init__(
         self, metadata: Metadata, bus: Bus, settings: System, own_logs: OwnLogs, supervisor_logs: SupervisorLogs
@@ -50,7 +50,7 @@ class SnapshotService:
         self._settings = settings
         self._own_logs = own_logs
         self._supervisor_logs = supervisor_logs
-        self._turn = asyncio.Lock()
+        self._turns = FairTurns(1)
         bus.serve(METHOD_LOGS, Senders.ANY_SHARD, self._serve_logs)
 
     async def _serve_logs(self, sender: int, payload: bytes) -> bytes:
@@ -60,8 +60,8 @@ class SnapshotService:
         """The archive; 41 without the right to read the server. A member that cannot be collected is left out."""
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
         types = _ALL if SnapshotType.ALL in request.types else request.types
-        logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
-        async with self._turn:
+        async with self._turns.turn((str(identity.user),)):
+            logs = await self._server_logs() if SnapshotType.SERVER_LOGS in types else ""
             threads = HelperThreads(1, "snapshot")
             try:
                 return await threads.run(self._archive, types, logs, request.compression)

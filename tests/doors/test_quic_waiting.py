@@ -1,5 +1,4 @@
 """Who waits for the turn of a password over QUIC holds nothing that others need: no place at a worker, no room for
-answers. Nothing is measured: it is counted how many of the crowd have their answer when somebody
 answers. Nothing is measured: it is counted how many of the crowd have their answer when somebody else gets his."""
 
 from __future__ import annotations

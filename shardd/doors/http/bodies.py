@@ -27,12 +27,14 @@ class Bodies:
         self._all = 0
         self._of: Counter[str] = Counter()
 
-    async def read(self, request: Request, host: str) -> bytes:
-        """RejectedError 400, 408, 413, 503. What is taken is given back with `release`."""
+    async def read(self, request: Request, host: str, body_bytes_max: int | None = None) -> bytes:
+        """RejectedError 400, 408, 413, 503. What is taken is given back with `release`. `body_bytes_max`: of this one,
+        where it may have less than others."""
+        bytes_max = self._body_bytes_max if body_bytes_max is None else min(body_bytes_max, self._body_bytes_max)
         declared = request.headers.get("content-length", "")
         if not declared and "transfer-encoding" not in request.headers:
             return b""  # there is none
-        if declared.isdecimal() and int(declared) > self._body_bytes_max:
+        if declared.isdecimal() and int(declared) > bytes_max:
             await self._drop(request, 0)
             raise _too_large()
         chunks: list[bytes] = []
@@ -43,7 +45,7 @@ class Bodies:
                     self._take(host, len(chunk))
                     chunks.append(chunk)
                     size += len(chunk)
-                    if size > self._body_bytes_max:
+                    if size > bytes_max:
                         break
         except TimeoutError:
             self.release(host, size)
@@ -54,7 +56,7 @@ class Bodies:
         except BaseException:
             self.release(host, size)
             raise
-        if size > self._body_bytes_max:
+        if size > bytes_max:
             self.release(host, size)
             chunks.clear()
             await self._drop(request, size)

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
+from shardd.runtime.aside import aside
+
 T = TypeVar("T")
 
 
@@ -52,7 +54,7 @@ class FairQueue(Generic[T]):
 
 
 class FairTurns:
-    """So many at once; who has to wait does so under its path. Loop thread only."""
+    """So many at once; whoever has to wait does so aside, under its path. Loop thread only."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -63,18 +65,22 @@ class FairTurns:
         if self._free:
             self._free -= 1
         else:
-            given = asyncio.get_running_loop().create_future()
-            self._waiting.put(path, given)
-            try:
-                await given
-            except asyncio.CancelledError:
-                if not given.cancelled():  # given in the moment of the cancellation
-                    self._pass_on()
-                raise
+            with aside():
+                await self._given(path)
         try:
             yield
         finally:
             self._pass_on()
+
+    async def _given(self, path: Sequence[str]) -> None:
+        given = asyncio.get_running_loop().create_future()
+        self._waiting.put(path, given)
+        try:
+            await given
+        except asyncio.CancelledError:
+            if not given.cancelled():  # given in the moment of the cancellation
+                self._pass_on()
+            raise
 
     def _pass_on(self) -> None:
         while self._waiting:

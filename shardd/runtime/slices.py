@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
+from shardd.runtime.aside import locked_aside
 from shardd.runtime.threads import UnwantedError
 
 SLICE_MS: Final = 1.0
@@ -28,7 +29,7 @@ class Slices:
         """
         loop, work = asyncio.get_running_loop(), iter(steps)
         waited = self._turn.locked()
-        async with self._turn:
+        async with locked_aside(self._turn):
             while True:
                 if self._used_s >= SLICE_MS / 1000:
                     await asyncio.sleep(0)  # behind `_next_turn`

@@ -26,6 +26,7 @@ import msgspec
 
 from shardd.engine import Engine
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.aside import aside
 from shardd.runtime.fair_turns import FairQueue, FairTurns
 from shardd.runtime.networks import network_of
 from shardd.runtime.threads import UnwantedError
@@ -91,9 +92,8 @@ class LoginTurns:
             account.encode(), _pair_key(network, account), self._now_us(), int(KNOWN_FOR_S * 1e6)
         )
         attempt = _Attempt(account, wanted, loop.create_future(), loop.create_future())
-        self._enter(network, account if known else None, [attempt])
         try:
-            async with self._counted(attempt.ready):
+            async with self._counted(self._turn_of(attempt, network, account if known else None)):
                 yield
         finally:
             if not attempt.finished.done():  # its line was cancelled
@@ -124,6 +124,12 @@ class LoginTurns:
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)
+
+    async def _turn_of(self, attempt: _Attempt, network: str, known_account: str | None) -> None:
+        """Waits for it. Whoever may not wait does not come into the line either."""
+        with aside():
+            self._enter(network, known_account, [attempt])
+            await attempt.ready
 
     def _enter(self, network: str, known_account: str | None, attempts: list[_Attempt]) -> None:
         line = self._lines.get((network, known_account))

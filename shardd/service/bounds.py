@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from shardd.protocol import bounds
 from shardd.protocol.bounds import PartitionBounds, SegmentBounds
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.record_layout import LAYOUT_COMPRESSED, LAYOUT_PLAIN, LAYOUT_SPARSE
+from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.threads import Threads, UnwantedError
 from shardd.security import Rule
 from shardd.service import base
@@ -51,7 +51,7 @@ class BoundsService:
         self._statistics = statistics
         self._threads = threads
         self._data_directory = data_directory
-        self._listing = asyncio.Lock()  # one request at a time looks into directories
+        self._listing = FairTurns(1)  # one request at a time looks into directories, users in turns
 
     async def get_partition_bounds(
         self, identity: Identity, request: bounds.GetPartitionBounds, keep: Keep[PartitionBounds, Kept]
@@ -62,7 +62,7 @@ class BoundsService:
             TopicPartitions(*_names(stream, topic), []) for stream, topic, _ in selected
         ]
         if request.segments:
-            async with self._listing:
+            async with self._listing.turn((str(identity.user),)):
                 await self._find_with_segments(identity, selected, found, keep)
         else:
             await self._statistics.take(identity, self._find(selected, found, keep))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shardd.protocol.door_frames import Command, Kind
-from shardd.transport.door.connection import REQUESTS_MAX
+from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
 

@@ -215,7 +215,9 @@ ENDPOINTS: Final = (
         body=PermissionsUpdate,
         status=204,
     ),
-    Endpoint("PUT", f"{_USER}/password", change_password, "Change a password", body=PasswordChange, status=204),
+    Endpoint(
+        "PUT", f"{_USER}/password", change_password, "Change a password", body=PasswordChange, status=204, waits=True
+    ),
     Endpoint("GET", _TOKENS, get_tokens, "The own personal access tokens", reply=list[TokenInfo]),
     Endpoint("POST", _TOKENS, create_token, "Create one", body=NewToken, reply=TokenSecret),
     Endpoint("DELETE", f"{_TOKENS}/{{name}}", delete_token, "Delete one", status=204),

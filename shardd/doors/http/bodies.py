@@ -56,13 +56,17 @@ class Bodies:
         self._timeout_s = timeout_s
         self._room = Room(ALL_BODIES_BYTES_MAX, ALL_BODIES_BYTES_MAX // ADDRESS_SHARE)
 
-    async def read(self, request: Request, owner: Hashable, host: str, peer: Peer) -> tuple[HeldBody, bytes]:
-        """RejectedError 400, 408, 413, 503. What has room has it until it leaves."""
+    async def read(
+        self, request: Request, owner: Hashable, host: str, peer: Peer, body_bytes_max: int | None = None
+    ) -> tuple[HeldBody, bytes]:
+        """RejectedError 400, 408, 413, 503. What has room has it until it leaves. `body_bytes_max`: of this one, where it
+        may have less than others."""
+        bytes_max = self._body_bytes_max if body_bytes_max is None else min(body_bytes_max, self._body_bytes_max)
         held = HeldBody(self._room, owner, host, peer)
         declared = request.headers.get("content-length", "")
         if not declared and "transfer-encoding" not in request.headers:
             return held, b""  # there is none
-        if declared.isdecimal() and int(declared) > self._body_bytes_max:
+        if declared.isdecimal() and int(declared) > bytes_max:
             await self._drop(request, 0)
             raise _too_large()
         chunks: list[bytes] = []
@@ -74,7 +78,7 @@ class Bodies:
                         held.add(len(chunk))
                     chunks.append(chunk)
                     size += len(chunk)
-                    if size > self._body_bytes_max:
+                    if size > bytes_max:
                         break
         except TimeoutError:
             held.leave()
@@ -85,7 +89,7 @@ class Bodies:
         except BaseException:
             held.leave()
             raise
-        if size > self._body_bytes_max:
+        if size > bytes_max:
             held.leave()
             chunks.clear()
             await self._drop(request, size)

@@ -25,6 +25,7 @@ BATCH: Final = "application/vnd.shardd.batch"  # records as they are stored
 _NAME_BYTES_MAX: Final = 255
 _ID_MAX: Final = (1 << 32) - 1
 _QUERY_FIELDS_MAX: Final = 32
+PASSWORD_BODY_BYTES_MAX: Final = 16 << 10  # of a request that waits for the turn of a password
 
 
 class Call:
@@ -101,7 +102,8 @@ Handler = Callable[[Call], Awaitable[object]]
 
 class Endpoint(msgspec.Struct, frozen=True):
     """`path`: with {names}; `body`, `query`, `reply`: their types. A handler returns a value of `reply`, nothing, or a
-    whole response. `binary`: it takes `BATCH` as well; `media`: what it answers when that is no JSON."""
+    whole response. `binary`: it takes `BATCH` as well; `media`: what it answers when that is no JSON.
+    `waits`: for the turn of a password; its body is small, and has no part in the room for bodies until then."""
 
     method: str
     path: str
@@ -113,16 +115,20 @@ class Endpoint(msgspec.Struct, frozen=True):
     status: int = 200
     binary: bool = False
     media: str = JSON
+    waits: bool = False
 
     async def answer(self, call: Call, bodies: Bodies) -> Response:
         """What is not as its type says: RejectedError."""
         call.query = None if self.query is None else decode_query(call.request, self.query)
-        held, raw = await bodies.read(call.request, call.owner, call.host, call.peer)
+        bytes_max = PASSWORD_BODY_BYTES_MAX if self.waits else None
+        held, raw = await bodies.read(call.request, call.owner, call.host, call.peer, bytes_max)
         try:
             if self.binary and media_type(call.request) == BATCH:
                 call.raw = raw
             elif self.body is not None:
                 call.body = decode_json(call.request, raw, msgspec.json.Decoder(self.body).decode)
+            if self.waits:
+                held.leave()
             value = await self.handler(call)
         finally:
             held.leave()

@@ -79,7 +79,7 @@ async def _token_of(
 
 
 ENDPOINTS: Final = (
-    Endpoint("POST", "/users/login", login, "Log in with a password", body=Login, reply=LoggedIn),
+    Endpoint("POST", "/users/login", login, "Log in with a password", body=Login, reply=LoggedIn, waits=True),
     Endpoint(
         "POST", "/personal-access-tokens/login", login_with_token, "Log in with a token", body=Token, reply=LoggedIn
     ),

@@ -37,6 +37,11 @@ from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMes
 
 REQUEST_BYTES_MAX: Final = 7 << 20  # of a frame: with what stands around it it fits into one of a door (8 MiB)
 STRANGER_BYTES_MAX: Final = 4096  # before a login
+_PAYLOAD_BYTES_MAX: Final = 4096  # of a command without a line here, as over TCP (native/src/wire/frame_limits.h)
+_LONG_PAYLOADS: Final[dict[int, int]] = {
+    Code.CREATE_USER: 512 << 10,
+    Code.UPDATE_PERMISSIONS: 512 << 10,
+}
 _PARTITION_BYTES: Final = 4
 
 Encode = Callable[[Any], bytes]
@@ -145,17 +150,20 @@ def refusal(length: int, code: int, *, logged_in: bool) -> Status | None:
         return Status.INVALID_COMMAND
     if not logged_in and code == Code.SEND_MESSAGES:
         return Status.UNAUTHENTICATED
-    if length > REQUEST_BYTES_MAX:
-        return Status.TOO_BIG_MESSAGE_PAYLOAD if code == Code.SEND_MESSAGES else Status.INVALID_COMMAND
-    return None
-
-
-async def execute(client: DoorClient, code: int, payload: memoryview) -> bytes:
-    """The payload of the answer. ShardError, WorkerLostError. Checks in the order of docs/protocol/framing.md."""
     if code == Code.SEND_MESSAGES:
-        request: Any = read_send(payload)
-    else:
-        request = decode(code, bytes(payload))
+        return Status.TOO_BIG_MESSAGE_PAYLOAD if length > REQUEST_BYTES_MAX else None
+    payload_bytes_max = _LONG_PAYLOADS.get(code, _PAYLOAD_BYTES_MAX)
+    return Status.INVALID_COMMAND if length - FRAME_LENGTH_MIN > payload_bytes_max else None
+
+
+def read_request(code: int, payload: memoryview) -> Any:
+    """Nothing of the payload is needed behind it. ShardError."""
+    return read_send(payload) if code == Code.SEND_MESSAGES else decode(code, bytes(payload))
+
+
+async def execute(client: DoorClient, code: int, request: Any) -> bytes:
+    """The payload of the answer. ShardError, WorkerLostError. Checks in the order of docs/protocol/framing.md, behind
+    that of `read_request`."""
     if not client.handle and code not in ALLOWED_WITHOUT_LOGIN:
         raise ShardError(Status.UNAUTHENTICATED)
     if code == Code.PING:

@@ -1,7 +1,8 @@
 """One connection of a client: requests on streams of their own, answers as they are ready (docs/protocol/quic.md).
 
 Everything that a client makes the door keep has an owner: what may come without asking is `quic.receive_window`; the
-rest of a long request, and answers until they are read, have room that all connections share by user."""
+rest of a long request, and answers until they are read, have room that all connections share by user. What waits for
+the turn of a password has none of it (docs/adr/0122-waiting-holds-nothing.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEv
 
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
-from shardd.doors.quic.classic import execute, refusal
+from shardd.doors.quic.classic import execute, read_request, refusal
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.options import QuicOptions
 from shardd.protocol.codes import Code
@@ -30,18 +31,23 @@ from shardd.runtime.fair_turns import FairTurns
 HANDSHAKE_S: Final = 10.0
 REQUESTS_MAX: Final = 16  # of one connection that are with a worker at a time
 POLL_BYTES: Final = 8 << 20  # kept free for the answer of a poll until it is there
-ANSWER_BYTES: Final = 16 << 10  # and of every other request
+ANSWER_BYTES: Final = 16 << 10  # and of a question
 BYTES_PER_S_MIN: Final = 16 << 10  # of unread answers, beyond `server.slow_reader_timeout`
 GRACE_S: Final = 1.0  # what has not come, or is not read, by then gives way to a user that has less
 OWED_SHARE: Final = 4  # of the window: so much is granted at once
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
+_PASSWORDS: Final = _LOGINS | {Code.CHANGE_PASSWORD}
+"""They wait for the turn of a password, or behind one that does: they have no place, and no bytes, until then."""
+_QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_")) - {Code.GET_SNAPSHOT}
+_EXPECTED_BYTES: Final[dict[int, int]] = {Code.POLL_MESSAGES: POLL_BYTES, **dict.fromkeys(_QUESTIONS, ANSWER_BYTES)}
+"""Of answers. All others are short, or wait for a turn at their worker: they count when they are there."""
 _LENGTH_BYTES: Final = 4
 _log = logging.getLogger(__name__)
 
 
 class _Request(msgspec.Struct, eq=False):
-    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes that have room as `member`; `begun`:
-    its frame is whole, or refused."""
+    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes that have room as `member`;
+    `released`: bytes that have come and are not kept any more; `begun`: its frame is whole, or refused."""
 
     stream_id: int
     came_at_s: float
@@ -50,6 +56,7 @@ class _Request(msgspec.Struct, eq=False):
     code: int = 0
     reserved: int = 0
     member: Member | None = None
+    released: int = 0
     begun: bool = False
     waiting: asyncio.Task[None] | None = None
 
@@ -229,16 +236,22 @@ class ClientConnection(QuicConnectionProtocol):
         return task
 
     async def _answer(self, request: _Request) -> None:
-        is_poll, closes = request.code == Code.POLL_MESSAGES, False
-        room, expected = (self._shared.polls, POLL_BYTES) if is_poll else (self._shared.answers, ANSWER_BYTES)
-        async with self._places, self._turn(request.code):
-            member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
+        room = self._shared.polls if request.code == Code.POLL_MESSAGES else self._shared.answers
+        expected, closes = _EXPECTED_BYTES.get(request.code, 0), False
+        member: Member | None = None
+        places = contextlib.nullcontext() if request.code in _PASSWORDS else self._places
+        async with places, self._turn(request.code):
+            if expected:
+                member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
             try:
                 status, payload, closes = await self._executed(request)
+                if payload and member is None:
+                    member = await room.take(self._owner, self.host, self._give_way, ANSWER_BYTES, at_work=True)
             except WorkerLostError:  # nobody knows whether it was done
                 status, payload, closes = None, b"", True
             except BaseException:
-                room.leave(member)
+                if member is not None:
+                    room.leave(member)
                 raise
             answer = b"" if status is None else frame(status, payload)
             self._write(request, answer, room, member)
@@ -254,11 +267,13 @@ class ClientConnection(QuicConnectionProtocol):
         """(status, payload, whether the connection ends)."""
         try:
             assert self._client is not None
-            client = await asyncio.shield(self._client)
-            turn = self._logins if request.code in _LOGINS else contextlib.nullcontext()
             with memoryview(request.data) as data, data[FRAME_HEAD.size : request.end] as payload:
-                async with turn:
-                    return Status.OK, await execute(client, request.code, payload), False
+                said = read_request(request.code, payload)
+            if request.code in _PASSWORDS:
+                self._release(request)
+            client = await asyncio.shield(self._client)
+            async with self._logins if request.code in _LOGINS else contextlib.nullcontext():
+                return Status.OK, await execute(client, request.code, said), False
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", request.code, error.status, error)
             return error.status, b"", error.close
@@ -287,14 +302,18 @@ class ClientConnection(QuicConnectionProtocol):
         self._transmit_soon()
 
     def _drop(self, stream_id: int) -> None:
+        request = self._requests.pop(stream_id, None)
+        if request is not None:
+            request.begun = True
+            self._release(request)
+
+    def _release(self, request: _Request) -> None:
         """Its bytes are not kept any more: the client may send as many again. Room that was asked for and not used
         cannot be taken back: so whoever gives a long request up half-way loses the connection."""
-        request = self._requests.pop(stream_id, None)
-        if request is None:
-            return
-        request.begun = True
         request.data = bytearray()
-        self._owed += self._flow.received_bytes(stream_id) - request.reserved
+        came = max(self._flow.received_bytes(request.stream_id), request.released)
+        self._owed += came - request.released - request.reserved
+        request.released = came
         if request.member is not None:
             self._shared.requests.leave(request.member)
             request.reserved, request.member = 0, None
@@ -303,6 +322,8 @@ class ClientConnection(QuicConnectionProtocol):
         elif self._owed * OWED_SHARE >= self._shared.options.quic.receive_window_bytes:
             self._flow.grant(self._owed)
             self._owed = 0
+            if not self._gone:
+                self._transmit_soon()
 
     # ---- time ----
 

@@ -3,7 +3,7 @@
 A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes: of requests, of what is kept free for
 their answers, and of answers that the door has not read. Beyond, nothing more is read and the door waits in its socket.
 Logins stand beside that: they wait for their turn for long, and each client has one at a time. So do waits for
-messages, of which a worker has a bound of its own (shardd/service/waiting.py).
+messages, of which a worker has a bound of its own (shardd/service/waiting.py), and all that wait in a line (places.py).
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from shardd.protocol.door_frames import (
     encode_frame,
 )
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.aside import STEP_ASIDE
 from shardd.runtime.trust import door_kind
 from shardd.service.waiting import WAIT_MAX_MS
-from shardd.transport.door.clients import DoorClient, DoorClients
+from shardd.transport.door.clients import DoorClients
 from shardd.transport.door.commands import WAIT, answer_bytes
+from shardd.transport.door.places import Places, Work
 from shardd.transport.door.requests import DoorFunctions, RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
 PROOF_TIMEOUT_S: Final = 5.0
-REQUESTS_MAX: Final = 256
-UNDER_WAY_BYTES_MAX: Final = 64 << 20
 STARTS_PER_TURN: Final = 32  # requests begun in one turn of the loop,
 BYTES_PER_TURN: Final = 1 << 20  # and after so many bytes of them none
 LOOK_S: Final = 0.1  # how often requests under way are looked at: so much late one may be answered with a timeout
@@ -74,23 +74,6 @@ class Links(Protocol):
     def refused(self, what: str) -> None: ...
 
 
-class _Work(msgspec.Struct, eq=False):
-    """A request under way. `client`: whose answer it is, when one is named."""
-
-    request_id: int
-    cost_bytes: int
-    is_login: bool
-    is_wait: bool
-    due_s: float
-    client: DoorClient | None = None
-    answered: bool = False
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def stands_beside(self) -> bool:
-        return self.is_login or self.is_wait
-
-
 class DoorConnection(asyncio.Protocol):
     """Lives on the loop thread of the worker. `door`: the name of its process ("door-http") once that is proven."""
 
@@ -103,9 +86,9 @@ class DoorConnection(asyncio.Protocol):
         self._functions = functions
         self._id = ""
         self._frames = Frames(PROOF_BYTES_MAX)
-        self._work: set[_Work] = set()
-        self._requests = 0  # without what stands beside
-        self._under_way_bytes = self._written_bytes = 0
+        self._work: set[Work] = set()
+        self._places = Places(self._pump)
+        self._written_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None  # for the proof, then for a door that does not read
         self._look_timer: asyncio.TimerHandle | None = None  # while requests are under way
@@ -177,10 +160,12 @@ class DoorConnection(asyncio.Protocol):
         self.finished.set()
 
     def _end_waits(self) -> None:
-        """They are answered as when their time is over."""
+        """They are answered as when their time is over; whoever waits for a turn does so no longer."""
         for work in self._work:
             if work.is_wait and work.task is not None:
                 work.task.cancel()
+            elif work.waiting is not None:
+                work.send_away()
 
     def _no_clients(self) -> DoorClients:
         return self._clients_of("")
@@ -228,9 +213,7 @@ class DoorConnection(asyncio.Protocol):
         self._pump()
 
     def _has_room(self) -> bool:
-        unread = self._transport.get_write_buffer_size()
-        used = self._under_way_bytes + unread
-        return self._requests < REQUESTS_MAX and (used < UNDER_WAY_BYTES_MAX or (not unread and not self._requests))
+        return self._places.has_room(self._transport.get_write_buffer_size())
 
     def _read_or_not(self) -> None:
         """Reads on while there is room, or while a frame that may begin is not whole."""
@@ -254,10 +237,9 @@ class DoorConnection(asyncio.Protocol):
         timeout_s = (limits.login_timeout_ms if is_login else limits.request_timeout_ms) / 1000
         timeout_s += WAIT_MAX_MS / 1000 if is_wait else 0
         cost_bytes = frame.size + answer_bytes(request)
-        work = _Work(frame.request_id, cost_bytes, is_login, is_wait, self._loop.time() + timeout_s)
+        work = Work(frame.request_id, frame.size, cost_bytes, is_login, is_wait, self._loop.time() + timeout_s)
         self._work.add(work)
-        self._under_way_bytes += work.cost_bytes
-        self._requests += not work.stands_beside
+        self._places.enter(work)
         if self._look_timer is None:
             self._look_timer = self._loop.call_later(LOOK_S, self._look)
         work.task = self._spawn(self._execute(work, request))
@@ -284,8 +266,9 @@ class DoorConnection(asyncio.Protocol):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _execute(self, work: _Work, request: Request) -> None:
+    async def _execute(self, work: Work, request: Request) -> None:
         """Never raises for a request: a fault is status 1 and a traceback in the log."""
+        STEP_ASIDE.set(partial(self._places.aside, work))
         try:
             work.client = self._handler.client_of(request)
             value = await self._handler.handle(request, work.client)
@@ -305,13 +288,16 @@ class DoorConnection(asyncio.Protocol):
             self._done(work)
 
     def _look(self) -> None:
-        """What is overdue goes on, keeping its place until it ends; its client is closed, as a connection would be."""
+        """What is overdue goes on, keeping its place until it ends, or waits no longer for its turn; its client is
+        closed, as a connection would be."""
         now_s = self._loop.time()
         for work in [each for each in self._work if each.due_s <= now_s]:
             self._answer(work, Status.UNAUTHENTICATED if work.is_login else Status.TASK_TIMEOUT, _NIL, close=True)
+            if work.waiting is not None:
+                work.send_away()
         self._look_timer = self._loop.call_later(LOOK_S, self._look) if self._work and not self._ended else None
 
-    def _answer(self, work: _Work, status: Status, value: bytes, *, close: bool = False) -> None:
+    def _answer(self, work: Work, status: Status, value: bytes, *, close: bool = False) -> None:
         if work.answered or self._ended:
             return
         work.answered = True
@@ -321,10 +307,9 @@ class DoorConnection(asyncio.Protocol):
             self.clients.close(work.client)
         self._write(encode_answer(work.request_id, status, CLIENT_CLOSED if closes else 0, value))
 
-    def _done(self, work: _Work) -> None:
+    def _done(self, work: Work) -> None:
         self._work.discard(work)
-        self._under_way_bytes -= work.cost_bytes
-        self._requests -= not work.stands_beside
+        self._places.leave(work)
         self._look_finished()
         if not self._ended:
             self._pump()

@@ -1,0 +1,38 @@
+"""Whoever waits for a turn holds nothing that others need.
+
+A transport lends a request a place and room for bytes while it is carried out. What waits in a line on its way (for a
+password, a gate, a lock) steps aside for so long: its place serves others, and is taken again when its turn has come.
+Lines know nothing of transports: they wait in `aside()`, which is whatever the transport has set for the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Final
+
+StepAside = Callable[[], AbstractContextManager[None]]
+STEP_ASIDE: Final[ContextVar[StepAside]] = ContextVar("step_aside", default=nullcontext)
+"""Of a task that carries out a request. What it returns is entered for one wait, and may end that wait with an error:
+so nothing may have been done yet that the request would have to answer for."""
+
+
+def aside() -> AbstractContextManager[None]:
+    """To wait in. Other tasks that the request has made, which have a copy of its context, hold nothing to lend."""
+    return STEP_ASIDE.get()()
+
+
+@asynccontextmanager
+async def locked_aside(lock: asyncio.Lock) -> AsyncIterator[None]:
+    """As `async with lock`, and whoever waits for it has stepped aside."""
+    if lock.locked():
+        with aside():
+            await lock.acquire()
+    else:
+        await lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,175 @@
+"""Who waits for a turn holds nothing that others need (shardd.runtime.aside, shardd.transport.door.places)."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+
+import pytest
+
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.aside import STEP_ASIDE, locked_aside
+from shardd.runtime.fair_turns import FairTurns
+from shardd.service.sessions import Session
+from shardd.transport.door.clients import DoorClient
+from shardd.transport.door.places import ASIDE_BYTES_MAX, ASIDE_BYTES_MIN, REQUESTS_MAX, Places, Work
+from tests.support.on_loop import on_loop
+
+PACKAGE: Final = Path(__file__).parents[2] / "shardd"
+WAITERS_MAX: Final = ASIDE_BYTES_MAX // ASIDE_BYTES_MIN
+SERVICES: Final = ("service", "security")  # what requests are carried out by
+PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
+
+
+class Crowd:
+    """Requests of users under way in one connection, all for the same turns."""
+
+    def __init__(self) -> None:
+        self.freed = 0
+        self.places = Places(self._free)
+        self.turns = FairTurns(1)
+        self.done: list[str] = []
+        self.refused: list[str] = []
+
+    def _free(self) -> None:
+        self.freed += 1
+
+    def begin(self, name: str, user: int, frame_bytes: int = 100) -> Work:
+        session = Session(1, 1, "192.0.2.1:1", 0)
+        session.set_user(user, user)
+        work = Work(1, frame_bytes, frame_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
+        self.places.enter(work)
+        work.task = asyncio.get_running_loop().create_task(self._execute(name, work))
+        return work
+
+    async def _execute(self, name: str, work: Work) -> None:
+        STEP_ASIDE.set(partial(self.places.aside, work))
+        try:
+            async with self.turns.turn((name[0],)):
+                self.done.append(name)
+        except ShardError as error:
+            assert error.status is Status.DISCONNECTED
+            self.refused.append(name)
+        finally:
+            self.places.leave(work)
+
+    async def settle(self, *works: Work) -> None:
+        for work in works:
+            await cast(asyncio.Task[None], work.task)
+
+
+def test_a_request_that_waits_leaves_its_place_and_takes_it_again() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        async with crowd.turns.turn(("other",)):
+            works = [crowd.begin(f"a{number}", 1) for number in range(REQUESTS_MAX)]
+            assert not crowd.places.has_room(0)
+            await asyncio.sleep(0)
+            assert crowd.freed == REQUESTS_MAX and crowd.places.has_room(0)
+        await crowd.settle(*works)
+        assert len(crowd.done) == REQUESTS_MAX and not crowd.refused
+        assert all(work.waiting is None for work in works)
+
+    on_loop(main)
+
+
+def test_bytes_of_a_request_that_waits_are_free_for_others() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        async with crowd.turns.turn(("other",)):
+            works = [crowd.begin(f"a{number}", 1, ASIDE_BYTES_MAX // 4) for number in range(4)]
+            await asyncio.sleep(0)
+            assert crowd.places.has_room((64 << 20) - 1)
+            works.append(crowd.begin("a4", 1))
+            await crowd.settle(works[-1])
+            assert crowd.refused == ["a4"], "its user has all the room there is"
+        await crowd.settle(*works)
+
+    on_loop(main)
+
+
+def test_the_newest_of_the_user_with_most_gives_way_and_no_turn_is_lost() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        async with crowd.turns.turn(("other",)):
+            many = [crowd.begin(f"a{number}", 1) for number in range(WAITERS_MAX + 1)]
+            await asyncio.sleep(0)
+            assert crowd.refused == [f"a{WAITERS_MAX}"]
+            few = crowd.begin("b", 2)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert crowd.refused[1:] == [f"a{WAITERS_MAX - 1}"]
+        await crowd.settle(*many, few)
+        assert len(crowd.done) == WAITERS_MAX and crowd.done.index("b") < 2
+        async with asyncio.timeout(60), crowd.turns.turn(("later",)):
+            pass
+
+    on_loop(main)
+
+
+def test_a_request_sent_away_in_the_moment_of_its_turn_passes_the_turn_on() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        async with crowd.turns.turn(("other",)):
+            works = [crowd.begin("a", 1), crowd.begin("b", 2)]
+            await asyncio.sleep(0)
+        works[0].send_away()
+        await crowd.settle(*works)
+        assert crowd.refused == ["a"] and crowd.done == ["b"]
+        assert crowd.places.has_room(0)
+
+    on_loop(main)
+
+
+def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None:
+    """It could be sent away where the request itself does not wait."""
+
+    async def main() -> None:
+        crowd, lock = Crowd(), asyncio.Lock()
+
+        async def inner() -> None:
+            async with locked_aside(lock):
+                pass
+
+        async def outer(work: Work) -> None:
+            STEP_ASIDE.set(partial(crowd.places.aside, work))
+            await asyncio.gather(inner(), inner())
+
+        work = Work(1, 1, 1, False, False, 0.0)
+        crowd.places.enter(work)
+        async with lock:
+            work.task = asyncio.get_running_loop().create_task(outer(work))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert crowd.freed == 0 and work.waiting is None
+        await crowd.settle(work)
+
+    on_loop(main)
+
+
+def primitives(tree: ast.AST) -> list[str]:
+    """Locks of asyncio that a module makes."""
+    return [
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "asyncio"
+        and node.func.attr in PRIMITIVES
+    ]
+
+
+@pytest.mark.parametrize("package", SERVICES)
+def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
+    """They wait in FairTurns, or in a lock of Slices: both step aside."""
+    modules = sorted((PACKAGE / package).glob("*.py"))
+    assert modules
+    assert {path.name: found for path in modules if (found := primitives(ast.parse(path.read_text())))} == {}
+
+
+def test_the_walk_over_services_would_find_a_lock() -> None:
+    assert primitives(ast.parse("class A:\n    def __init__(self):\n        self.x = asyncio.Lock()\n")) == ["Lock"]

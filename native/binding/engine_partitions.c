@@ -219,7 +219,9 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
     uint64_t value;
     owned *o = PyArg_ParseTuple(args, "KII", &ns, &kind, &id) ? find_partition(self, ns) : NULL;
     if (o == NULL) return NULL;
-    if (!partition_offset_get(o->p, (uint8_t)kind, id, &value)) Py_RETURN_NONE;
+    bool stored = partition_offset_read(o->p, (uint8_t)kind, id, &value);
+    if (partition_is_dirty(o->p)) sync_mark_dirty(o); /* that it is used may have been written */
+    if (!stored) Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(value);
 }
 
@@ -235,15 +237,17 @@ PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {
-    unsigned long long ns, value, assignment = 0;
+    unsigned long long ns, value, assignment = 0, user = 0;
     unsigned kind, id;
-    owned *o = PyArg_ParseTuple(args, "KIIK|K", &ns, &kind, &id, &value, &assignment) ? find_partition(self, ns) : NULL;
+    owned *o = PyArg_ParseTuple(args, "KIIK|KK", &ns, &kind, &id, &value, &assignment, &user) ? find_partition(self, ns)
+                                                                                              : NULL;
     if (o == NULL) return NULL;
     partition_request what = {.kind = REQUEST_STORE,
                               .consumer_kind = (uint8_t)kind,
                               .consumer_id = id,
                               .value = value,
-                              .assignment = assignment};
+                              .assignment = assignment,
+                              .by_user = {.owner = user}};
     return PyLong_FromUnsignedLong(execute_store(o, &what));
 }
 

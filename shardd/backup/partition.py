@@ -27,6 +27,7 @@ from shardd.backup.format import (
     SHARED,
     FileEntry,
     OffsetEntry,
+    OffsetUse,
     PartitionEntry,
     SegmentEntry,
     SourceFile,
@@ -39,6 +40,7 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest, encode_manifest
+from shardd.log.offsets_table import StoredOffset
 from shardd.log.segment_layout import COMPRESSED
 from shardd.log.segment_reader import layout_of, log_path, opened, opened_log, segment_starts
 from shardd.log.single_pass import LogPass, PassResult, UnreadableError
@@ -116,7 +118,8 @@ class Taker(msgspec.Struct):
             start_offset=segments[0].start_offset if segments else 0,
             end_offset=segments[-1].end_offset if segments else 0,
             imported_end=imported_end,
-            offsets=[OffsetEntry(*each) for each in offsets],
+            offsets=[OffsetEntry(*each[:3]) for each in offsets],
+            uses=_uses(offsets),
             segments=segments,
         )
 
@@ -157,6 +160,12 @@ class Taker(msgspec.Struct):
             return found
         path = layout.partition_directory(self.data, *ids)
         raise UnsettledError(f"{path}: its segments are deleted faster than they can be taken")
+
+
+def _uses(offsets: list[StoredOffset]) -> list[OffsetUse] | msgspec.UnsetType:
+    """Not named in backup.json where nothing is known of any, as programs before did."""
+    uses = [OffsetUse(*each[3:]) for each in offsets]
+    return uses if any(map(any, uses)) else msgspec.UNSET
 
 
 class _Segment(msgspec.Struct, frozen=True):

@@ -119,9 +119,12 @@ class PartitionCalls:
         """The stored offset of a consumer, None when nothing is stored."""
         return (await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))).value
 
-    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
-        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
-        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
+    async def store_offset(
+        self, home: Home, kind: int, consumer: int, offset: int, *, assignment: int = 0, user: int = 0
+    ) -> None:
+        """`ShardError` 4100, 3007, 10006 or 3023; 3022 for a member whose `assignment` is an old one. `user`: the
+        incarnation of the user for whom the entry counts, 0: nobody."""
+        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment, user=user)
         self._raise(await self._call(call))
 
     async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
@@ -179,7 +182,7 @@ class PartitionCalls:
         if call.operation is Operation.DELETE_SEGMENTS:
             return _Answer(await self._delete_segments(namespace, call.count))
         if call.operation is Operation.STORE_OFFSET:
-            status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment)
+            status = engine.offset_store(namespace, call.kind, call.consumer, call.offset, call.assignment, call.user)
             return _Answer(await self._durably(namespace, status))
         if call.operation is Operation.LEASE:
             try:

@@ -62,7 +62,7 @@ typedef struct descriptor {
     uint8_t unused[3];
     uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
     uint64_t timestamp;
-    uint8_t reserved[16];
+    uint64_t owner, name; /* LINK_POLL, LINK_STORE: of who stores the offset (offset_user) */
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 

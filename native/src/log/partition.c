@@ -2,6 +2,7 @@
 #include "log/partition_internal.h"
 
 #include "base/assert.h"
+#include "log/expiry_clock.h"
 #include "log/partition_files.h"
 #include "log/segment_reader.h"
 
@@ -71,6 +72,8 @@ static bool lower_offsets(partition *p) {
     return any && p->state == 0;
 }
 
+static uint64_t now_of(const partition *p) { return p->clock != NULL ? expiry_clock_now(p->clock) : 0; }
+
 partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
     ASSERT(options->disk != NULL && options->files != NULL && options->ids != NULL);
     if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
@@ -106,7 +109,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->offsets.incarnation = p->incarnation;
     p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
     if (p->directory == NULL || take_segments(p, segments, count) != 0 ||
-        (!p->unreadable && (offsets_open(&p->offsets) != 0 || partition_open_producers(p) != 0))) {
+        (!p->unreadable && (offsets_open(&p->offsets, now_of(p)) != 0 || partition_open_producers(p) != 0))) {
         int error = errno;
         offsets_free(&p->offsets);
         partition_free_producers(p);
@@ -251,15 +254,20 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
     return !p->closed && offsets_get(&p->offsets, kind, id, value);
 }
 
+bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
+    return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), value);
+}
+
 bool partition_offset_has_place(const partition *p, uint8_t kind, uint32_t id) {
     return offsets_has_place(&p->offsets, kind, id);
 }
 
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
+uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint64_t value, const offset_user *by) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset)) return STATUS_INVALID_OFFSET;
     partition_barrier_moved(p);
-    return offsets_store(&p->offsets, kind, id, value);
+    offset_use use = {.used_us = now_of(p), .owner = by->owner, .name = by->name};
+    return offsets_store(&p->offsets, kind, id, value, &use);
 }
 
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {

@@ -1,5 +1,6 @@
-"""The stored offsets of a partition (docs/formats.md#consumer-offsets): one file in format version 2, and before it a
-file of 8 bytes for each consumer or group, which the first opening takes over.
+"""The stored offsets of a partition (docs/formats.md#consumer-offsets): one table in format version 2 of a directory,
+and before it a file of 8 bytes for each consumer or group, which the first opening takes over. The table has versions
+of its own; where an entry has no time of last use, the next opening writes the table anew with the time of now.
 
 The import writes the table whole and durably before it moves anything away, so whatever stops it, one of both is there,
 and the table counts.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ from shardd.log.offsets_table import (
     BYTES_MAX,
     OFFSET_CONSUMER,
     OFFSET_GROUP,
+    VERSION,
     Head,
     StoredOffset,
     Table,
@@ -170,18 +173,28 @@ def bring_up_to_date(directory: Path, incarnation: int) -> tuple[Table | None, l
     table = read_table(directory, incarnation)
     notes: list[str] = []
     if not old.is_dir():
-        if table is not None and table.is_whole and table.is_sparse:
-            with contextlib.suppress(OSError):  # no room: the large one does as well
-                write_table(directory, incarnation, table.offsets)
+        if table is not None and table.is_whole and (table.is_sparse or _is_early(table)):
+            with contextlib.suppress(OSError):  # no room: it does as it is
+                write_table(directory, incarnation, used_now(table.offsets))
     else:
         offsets, surplus = read_offset_files(directory)
         if table is None or not table.counts:
             notes = surplus
             if offsets:
-                write_table(directory, incarnation, offsets)
+                write_table(directory, incarnation, used_now(offsets))
                 table = read_table(directory, incarnation)
         notes = notes + _move_away(directory, keep=bool(notes) or _holds_more(old))
     return table, notes
+
+
+def _is_early(table: Table) -> bool:
+    return table.version != VERSION or table.is_timeless
+
+
+def used_now(offsets: Iterable[StoredOffset]) -> list[StoredOffset]:
+    """What has no time of last use counts as used now."""
+    now_us = time.time_ns() // 1000
+    return [each if each.used_us else each._replace(used_us=now_us) for each in offsets]
 
 
 def _holds_more(old: Path) -> bool:

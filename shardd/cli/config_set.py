@@ -17,7 +17,8 @@ from typing import Any, Final
 import tomlkit
 
 from shardd.cli.holder import NoServerError, holder_of
-from shardd.config.keys import KEYS_BY_PATH, Key, value_of
+from shardd.config.key import Key
+from shardd.config.keys import KEYS_BY_PATH, value_of
 from shardd.config.live import LIVE
 from shardd.config.loader import ConfigError, Loaded, load_settings
 from shardd.config.schema import Settings

@@ -31,16 +31,11 @@ class Command(NamedTuple, Generic[T]):
     wait_s: float = 0.0
 
 
-PING: Final = 1
-LOGIN: Final = 38
-LOGIN_WITH_TOKEN: Final = 44
 POLL: Final = 100
 POLL_AND_WAIT: Final = 0x5344_0018
 POLL_POSITION: Final = 0x5344_0019
-STORE_POSITION: Final = 0x5344_001A
 SEND: Final = 101
 UNKNOWN_COMMAND: Final = 3  # status
-INIT_PRODUCER: Final = 0x5344_0030
 SEND_ONCE: Final = 0x5344_0031
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
 _EXTENSIONS: Final = 0x53440000
@@ -54,16 +49,16 @@ def nothing(answer: bytes) -> None:
 
 
 def ping() -> Command[None]:
-    return Command(PING, b"", nothing, True)
+    return Command(1, b"", nothing, True)
 
 
 def login(name: str, password: str, version: str = "") -> Command[int]:
     texts = wire.text8(name) + wire.text8(password) + wire.text32(version) + wire.text32("")
-    return Command(LOGIN, texts, answers.number, True)
+    return Command(38, texts, answers.number, True)
 
 
 def login_with_token(token: str) -> Command[int]:
-    return Command(LOGIN_WITH_TOKEN, wire.text8(token), answers.number, True)
+    return Command(44, wire.text8(token), answers.number, True)
 
 
 def logout() -> Command[None]:
@@ -208,7 +203,7 @@ def store_offset(
     if history is None:
         return Command(121, payload, nothing, True)
     head = wire.u64(history.incarnation) + wire.u32(history.epoch)
-    return Command(STORE_POSITION, head + payload, nothing, True)
+    return Command(_EXTENSIONS + 0x1A, head + payload, nothing, True)
 
 
 def delete_offset(
@@ -381,7 +376,7 @@ def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> 
     """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
     time that it is carried out makes another one, which is forgotten when nobody uses it."""
     payload = _PRODUCER.pack(producer, epoch, renew)
-    return Command(INIT_PRODUCER, payload, _producer_epoch, producer == 0 or renew)
+    return Command(_EXTENSIONS + 0x30, payload, _producer_epoch, producer == 0 or renew)
 
 
 def _producer_epoch(answer: bytes) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@ configuration that a running server writes are all made from it (docs/configurat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,15 @@ from shardd.config import (
     values,
 )
 from shardd.config.cpus import check_cpu_allocation, parse_cpus
+from shardd.config.key import DECADE_MS as _DECADE_MS
+from shardd.config.key import HOUR_MS as _HOUR_MS
+from shardd.config.key import Key
+from shardd.config.key import count as _count
+from shardd.config.key import duration as _duration
+from shardd.config.key import flag as _flag
+from shardd.config.key import list_of as _list
+from shardd.config.key import size as _size
+from shardd.config.liftbridge_keys import LIFTBRIDGE_KEYS
 from shardd.config.schema import (
     ACK_LEVELS,
     DEDUPLICATION_ENTRIES_MAX,
@@ -47,50 +56,6 @@ def environment_suffix(path: str) -> str:
     return path.upper().replace(".", "_")
 
 
-class Key(msgspec.Struct, frozen=True):
-    """`path` as in the file; `field`: dotted place in `Settings`; `parse` raises ValueError with a sentence."""
-
-    path: str
-    field: str
-    default: object
-    parse: Callable[[object], Any]
-    format: Callable[[Any], str] = str
-    quoted: bool = True
-
-    def toml(self, value: object) -> str:
-        """The value as TOML writes it."""
-        text = self.format(value)
-        return msgspec.json.encode(text).decode() if self.quoted else text  # a JSON string is a TOML basic string
-
-
-def _format_bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _flag(path: str, default: bool, field: str | None = None) -> Key:
-    return Key(path, field or path, default, units.parse_bool, _format_bool, quoted=False)
-
-
-def _count(path: str, default: int, low: int, high: int) -> Key:
-    return Key(path, path, default, values.bounded(values.parse_count, low, high, str), quoted=False)
-
-
-def _size(path: str, field: str, default: str, low: int, high: int, step: int = 1) -> Key:
-    parse = values.bounded(units.parse_size_bytes, low, high, units.format_size, step)
-    return Key(path, field, default, parse, units.format_size)
-
-
-def _duration(path: str, field: str, default: str, low_ms: int, high_ms: int) -> Key:
-    parse = values.bounded(units.parse_duration_ms, low_ms, high_ms, units.format_duration_ms)
-    return Key(path, field, default, parse, units.format_duration_ms)
-
-
-def _list(path: str, default: object, parse: Callable[[object], list[str]]) -> Key:
-    return Key(path, path, default, parse, origins.format_origins, quoted=False)
-
-
-_HOUR_MS: Final = 3_600_000
-_DECADE_MS: Final = 24 * 3650 * _HOUR_MS
 _MAX_SIZE: Final = units.parse_max_size_bytes
 _EXPIRY: Final = units.parse_expiry_us
 
@@ -167,41 +132,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("quic.certificate.self_signed", True),
     Key("quic.certificate.cert_file", "quic.certificate.cert_file", "", tls.parse_path),
     Key("quic.certificate.key_file", "quic.certificate.key_file", "", tls.parse_path),
-    _flag("liftbridge.enabled", False),
-    Key("liftbridge.address", "liftbridge.address", "127.0.0.1:9292", units.parse_address),
-    Key("liftbridge.advertised_address", "liftbridge.advertised_address", "", liftbridge.parse_advertised),
-    Key("liftbridge.cpus", "liftbridge.cpus", "", parse_cpus),
-    Key("liftbridge.server_id", "liftbridge.server_id", "", liftbridge.parse_server_id),
-    Key("liftbridge.namespace", "liftbridge.namespace", "liftbridge-default", liftbridge.parse_word),
-    Key("liftbridge.anonymous_user", "liftbridge.anonymous_user", "", liftbridge.parse_user),
-    _count("liftbridge.cursors_partitions", 1, 0, 64),
-    _flag("liftbridge.activity", False),
-    _duration("liftbridge.group_consumer_timeout", "liftbridge.group_consumer_timeout_ms", "15 s", 100, _HOUR_MS),
-    _duration("liftbridge.group_coordinator_timeout", "liftbridge.group_coordinator_timeout_ms", "15 s", 100, _HOUR_MS),
-    _size(
-        "liftbridge.max_message_size", "liftbridge.max_message_size_bytes", "1 MiB", 1024, liftbridge.MESSAGE_BYTES_MAX
-    ),
-    Key("liftbridge.expose_native", "liftbridge.expose_native", "off", values.parse_choice(liftbridge.EXPOSED)),
-    _flag("liftbridge.ack_all_fsync", False),
-    _duration("liftbridge.streams.retention_age", "liftbridge.streams.retention_age_ms", "7 days", 0, _DECADE_MS),
-    _size("liftbridge.streams.retention_size", "liftbridge.streams.retention_size_bytes", "0 B", 0, 1 << 50),
-    _count("liftbridge.streams.retention_messages", 0, 0, 1 << 62),
-    _size("liftbridge.streams.segment_size", "liftbridge.streams.segment_size_bytes", "0 B", 0, SEGMENT_BYTES_MAX),
-    _duration("liftbridge.streams.segment_age", "liftbridge.streams.segment_age_ms", "0 s", 0, _DECADE_MS),
-    _duration("liftbridge.streams.auto_pause_time", "liftbridge.streams.auto_pause_time_ms", "0 s", 0, _DECADE_MS),
-    _flag("liftbridge.streams.auto_pause_disable_if_subscribers", False),
-    _flag("liftbridge.tls.enabled", False),
-    _flag("liftbridge.tls.self_signed", False),
-    Key("liftbridge.tls.cert_file", "liftbridge.tls.cert_file", "", tls.parse_path),
-    Key("liftbridge.tls.key_file", "liftbridge.tls.key_file", "", tls.parse_path),
-    Key("liftbridge.tls.client_ca_file", "liftbridge.tls.client_ca_file", "", tls.parse_path),
-    _list("liftbridge.nats.servers", [], liftbridge.parse_servers),
-    Key("liftbridge.nats.user", "liftbridge.nats.user", "", liftbridge.parse_user),
-    Key("liftbridge.nats.login_name", "liftbridge.nats.login_name", "", values.parse_user),
-    *(Key(f"liftbridge.nats.{name}", f"liftbridge.nats.{name}", "", tls.parse_path) for name in liftbridge.NATS_FILES),
-    _flag("liftbridge.nats_server.enabled", False),
-    Key("liftbridge.nats_server.address", "liftbridge.nats_server.address", "127.0.0.1:4222", units.parse_address),
-    _size("liftbridge.nats_server.max_payload", "liftbridge.nats_server.max_payload_bytes", "1 MiB", 1024, 4 << 20),
+    *LIFTBRIDGE_KEYS,
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),

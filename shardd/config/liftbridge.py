@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MESSAGE_BYTES_MAX: Final = 4 << 20  # of a request over gRPC, all in all
 EXPOSED: Final = ("off", "read", "readwrite")
 SERVERS_MAX: Final = 16
+OUTWARD_SUBJECTS_MAX: Final = 256
+SUBJECT_TOKENS_MAX: Final = 16
+PREFIX_CHARACTERS_MAX: Final = 256
 NATS_FILES: Final = (
     "password_file",
     "token_file",
@@ -25,6 +28,8 @@ NATS_FILES: Final = (
 _ANY_ADDRESS: Final = ("0.0.0.0", "[::]")
 _ROOTS: Final = ("iggy", "root")
 _WORD: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]{1,64}")
+_PREFIX: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*")
+_SUBJECT: Final = re.compile(r"(?:(?:\*|[^\s.*>\x00-\x1f\x7f]+)\.)*(?:>|\*|[^\s.*>\x00-\x1f\x7f]+)")
 _ADVERTISED: Final = re.compile(r"[0-9A-Za-z.-]{1,253}:[0-9]{1,5}", re.ASCII)
 _SERVER: Final = re.compile(r"(nats|tls)://[^\s/@]{1,255}")
 
@@ -54,11 +59,14 @@ class LiftbridgeTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LiftbridgeNats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`liftbridge.nats.*`: the NATS servers whose messages are stored; no server: none. `user`: in whose name. The
-    others: how the door logs in there; files are read when it connects."""
+    """`liftbridge.nats.*`: the NATS servers whose messages are stored; no server: none. `user`: in whose name.
+    `outward_subjects`, `ack_inbox_prefix`: shardd/doors/liftbridge/nats_outward.py. The others: how the door logs in
+    there; files are read when it connects."""
 
     servers: tuple[str, ...]
     user: str
+    outward_subjects: tuple[str, ...]
+    ack_inbox_prefix: str
     login_name: str
     password_file: str
     token_file: str
@@ -140,6 +148,26 @@ def parse_servers(value: object) -> list[str]:
         if not isinstance(entry, str) or not _SERVER.fullmatch(entry):
             raise ValueError(f"{entry!r} is no address such as nats://host:4222")
     return entries
+
+
+def parse_outward_subjects(value: object) -> list[str]:
+    """A list of subjects, with wildcards or without, or a text with commas. ValueError."""
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()] if isinstance(value, str) else value
+    if not isinstance(entries, list) or len(entries) > OUTWARD_SUBJECTS_MAX:
+        raise ValueError(f"not a list of at most {OUTWARD_SUBJECTS_MAX} subjects")
+    for entry in entries:
+        if not isinstance(entry, str) or not _SUBJECT.fullmatch(entry) or entry.count(".") >= SUBJECT_TOKENS_MAX:
+            raise ValueError(f"{entry!r} is not a subject of at most {SUBJECT_TOKENS_MAX} tokens, as events.> is one")
+    return entries
+
+
+def parse_ack_inbox_prefix(value: object) -> str:
+    """Tokens of a subject, without wildcards. ValueError."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not _PREFIX.fullmatch(value) or len(value) > PREFIX_CHARACTERS_MAX:
+        raise ValueError(f"{value!r} is not a subject without wildcards, such as acks.of.mine")
+    return value
 
 
 def check(settings: Settings) -> list[str]:

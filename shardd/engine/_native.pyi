@@ -4,7 +4,7 @@ from array import array
 from typing import Final
 
 from shardd.engine._native_types import *
-from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 
 # Outcomes of a call (native/src/engine/calls.h), and how many there are at a time.
 CALL_STATUS: Final[int]  # it is over
@@ -458,10 +458,10 @@ class Engine:
         """Whether ResumedEvent tells, once, that something was stored from now on that has no distinct timestamps: what
         Liftbridge stores has, and its door knows of itself what ends a pause. KeyError."""
     def topic_set_send_limits(
-        self, own: list[tuple[int, int, int]], limits: SendLimits, partitions: list[tuple[int, int]], /
+        self, own: list[SendingPartition], limits: SendLimits, partitions: list[tuple[int, int]], /
     ) -> None:
-        """What the partitions `own` (namespace, incarnation, place in the topic; not open: does not count) take of
-        producers from now on. `partitions`: slot and incarnation of all of the topic."""
+        """What the partitions `own` (those that are not open do not count) take of producers from now on. `partitions`:
+        slot and incarnation of all of the topic."""
     def partition_lease(self, namespace: int, incarnation: int, offset: int, /) -> None:
         """`partition_clean` leaves the files of messages from there on; 2^64-1: none. KeyError."""
     def partition_clean(self, namespace: int, incarnation: int, trash: str, /) -> Cleaned:

@@ -16,6 +16,14 @@ class PartitionLimits(NamedTuple):
     segment_age_us: int = 0
 
 
+class SendingPartition(NamedTuple):
+    """`place`: in its topic."""
+
+    namespace: int
+    incarnation: int
+    place: int
+
+
 class SendLimits(NamedTuple):
     """`send_limits` of native/src/core/send_limits.h; 0: no such limit."""
 

@@ -17,6 +17,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ import msgspec
 from shardd.engine import _native
 from shardd.log import layout
 from shardd.log.imported import end_of_import
-from shardd.log.incarnation import encode_incarnation
+from shardd.log.incarnation import encode_incarnation, read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import Manifest, read_manifest
 from shardd.log.sealing import seal_segment
@@ -144,10 +145,17 @@ def make_entry(
 ) -> tuple[Path, SpoolManifest] | None:
     """`names` of stream and topic. May be done again after a crash at any point. None: its log is in its partition, or
     again, after a power loss; it leaves later. OSError, UnfitError, StoppedError."""
-    if _is_at_home(data, segment):
+    with _opened_home(data, segment) as home:
+        return _made_entry(data, home, segment, names, archive, throttle)
+
+
+def _made_entry(
+    data: Path, home: Path | None, segment: Segment, names: tuple[str, str], archive: str, throttle: Throttle
+) -> tuple[Path, SpoolManifest] | None:
+    if home is not None and _is_at_home(data, home, segment):
         forget(data, segment)
         return None
-    building = _gathered(data, segment)
+    building = _gathered(data, home, segment)
     manifest, sentence = _sealed(building, segment, throttle)
     if sentence is not None or manifest is None or manifest.sealed is None:
         raise UnfitError(sentence or f"{building}: the segment has no manifest and cannot be given one")
@@ -177,9 +185,8 @@ def make_entry(
         forget(data, segment)
         return entry, read_entry(entry)
     # First what tells that it has left: else a power loss could leave it in both places, or a log that begins anew.
-    home = layout.partition_directory(data, *segment.ids)
     for directory in (building.parent, home):
-        if directory.exists():
+        if directory is not None:
             layout.sync_directory(directory)
     _sync_names_to(entry.parent, data)
     building.rename(entry)
@@ -202,12 +209,23 @@ def forget(data: Path, segment: Segment) -> None:
         move_to_trash(path, layout.trash_directory(data), durable=False)
 
 
-def _is_at_home(data: Path, segment: Segment) -> bool:
+@contextmanager
+def _opened_home(data: Path, segment: Segment) -> Iterator[Path | None]:
+    """The directory of the partition that the segment is of, wherever it is moved meanwhile; None when it is gone:
+    another incarnation in its place has nothing to do with the segment. OSError, ValueError (an unknown marker)."""
+    path = layout.partition_directory(data, *segment.ids)
+    with ExitStack() as stack:
+        home = None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            home = Path(f"/proc/self/fd/{stack.enter_context(opened(path, os.O_RDONLY | os.O_DIRECTORY))}")
+        yield home if home is not None and read_incarnation(home) == segment.incarnation else None
+
+
+def _is_at_home(data: Path, home: Path, segment: Segment) -> bool:
     """Whether only files beside its log are here: the log leaves behind what a change of its layout has left, and
     before its index. A crash may come in between; what is missing then a recovery makes again."""
     prefix = Path(incoming_prefix(data, segment.ids, segment.incarnation))
     stem = f"{segment.start:0{layout.START_OFFSET_DIGITS}d}"
-    home = layout.partition_directory(data, *segment.ids)
 
     def has(suffix: str) -> bool:
         building = prefix.with_name(f"{prefix.name}-{stem}.log{_BUILDING}")
@@ -230,7 +248,7 @@ def _sealed(building: Path, segment: Segment, throttle: Throttle) -> tuple[Manif
         raise UnfitError(str(error)) from error
 
 
-def _gathered(data: Path, segment: Segment) -> Path:
+def _gathered(data: Path, home: Path | None, segment: Segment) -> Path:
     """A directory with all files of the segment, also of those that a crash has left at their old place."""
     prefix = Path(incoming_prefix(data, segment.ids, segment.incarnation))
     stem = f"{segment.start:0{layout.START_OFFSET_DIGITS}d}"
@@ -238,17 +256,16 @@ def _gathered(data: Path, segment: Segment) -> Path:
     building.mkdir(exist_ok=True)
     _sync_names_to(building, data)
     layout.write_whole(building / layout.INCARNATION, encode_incarnation(segment.incarnation))
-    home = layout.partition_directory(data, *segment.ids)
-    left = not any(layout.segment_file(home, segment.start, each).exists() for each in _LOGS)
+    left = home is not None and not any(layout.segment_file(home, segment.start, each).exists() for each in _LOGS)
     for suffix in ("log", "blocks", "index", "manifest"):
         for source in (
             prefix.with_name(f"{prefix.name}-{stem}.{suffix}"),
-            *((layout.segment_file(home, segment.start, suffix),) if left else ()),
+            *((layout.segment_file(home, segment.start, suffix),) if home is not None and left else ()),
         ):
             if source.exists() and not (building / f"{stem}.{suffix}").exists():
                 source.rename(building / f"{stem}.{suffix}")
     prefix.with_name(f"{prefix.name}-{stem}.blocks.tmp").unlink(missing_ok=True)
-    if (home / layout.IMPORTED).exists():
+    if home is not None and (home / layout.IMPORTED).exists():
         layout.write_whole(building / layout.IMPORTED, read_regular(home / layout.IMPORTED))
     return building
 

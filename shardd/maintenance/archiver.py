@@ -15,7 +15,7 @@ from shardd.log.spool import Segment, SpoolManifest, UnfitError
 from shardd.log.trash import move_to_trash
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.scheduler import JobScheduler
-from shardd.metadata.state import State, Topic
+from shardd.metadata.state import State, Stream, Topic
 from shardd.protocol.topic_setting_table import ARCHIVE
 from shardd.runtime.throttle import Throttle
 
@@ -27,7 +27,8 @@ _THREAD: Final = JobThread("archive", nice=19)
 
 
 class Archiver:
-    """Lives on the loop thread; the work is done in its helper thread."""
+    """Lives on the loop thread; the work is done in its helper thread. A run takes minutes: `state` gives the metadata
+    of the moment whenever they decide about something."""
 
     def __init__(
         self,
@@ -60,23 +61,23 @@ class Archiver:
 
     async def _work(self, turn: Turn) -> None:
         before = self._counters["acknowledged"] + self._counters["dropped"]
-        await turn.beside(self._run, self._state(), turn.throttle)
+        await turn.beside(self._run, turn.throttle)
         if self._counters["acknowledged"] + self._counters["dropped"] > before:
             self._trashed()
 
-    def _run(self, state: State, throttle: Throttle) -> None:
+    def _run(self, throttle: Throttle) -> None:
         failed: list[Segment] = []
         for segment in spool.incoming(self._data):
             before = failed and (failed[-1].ids, failed[-1].incarnation) == (segment.ids, segment.incarnation)
             # in order: how far a table is says that everything before it was there
-            if before or not self._try(str(segment), self._take_in, segment, state, throttle):
+            if before or not self._try(str(segment), self._take_in, segment, throttle):
                 failed.append(segment)
         waiting: list[tuple[float, Path, SpoolManifest]] = []
         for entry in spool.entries(spool.spool_directory(self._data)):
             self._try(str(entry), self._look_at, entry, waiting, throttle)
         total = sum(manifest.file_bytes for _, _, manifest in waiting)
         for _, entry, manifest in sorted(waiting, key=lambda each: each[0]):
-            if total > self._settings.spool_max_bytes and manifest.archive == "best_effort":
+            if total > self._settings.spool_max_bytes and not self._requires(manifest):
                 total -= manifest.file_bytes
                 waiting = [each for each in waiting if each[1] != entry]
                 self._try(str(entry), self._drop, entry, manifest)
@@ -111,18 +112,33 @@ class Archiver:
         if self._told.setdefault(sentence, now_s) == now_s:
             _log.warning("%s", sentence)
 
-    def _take_in(self, segment: Segment, state: State, throttle: Throttle) -> None:
-        stream = state.streams.get(segment.ids[0])
-        topic = None if stream is None else stream.topics.get(segment.ids[1])
-        if stream is None or topic is None or not _has(topic, segment):  # deleted or purged, and so is this
+    def _topic(self, segment: Segment) -> tuple[Stream, Topic] | None:
+        """That of a segment, as it is now; None when it was deleted or purged."""
+        ids = segment.ids
+        stream = self._state().streams.get(ids[0])
+        topic = None if stream is None else stream.topics.get(ids[1])
+        if stream is None or topic is None or ids[2] >= len(topic.partitions):
+            return None
+        return (stream, topic) if topic.partitions[ids[2]].incarnation == segment.incarnation else None
+
+    def _requires(self, manifest: SpoolManifest) -> bool:
+        """Whether the entry may not go without an archive: its topic says so now, or said it when it was deleted."""
+        ids = manifest.stream.id, manifest.topic.id, manifest.partition
+        found = self._topic(Segment(ids, manifest.incarnation, manifest.start))
+        return manifest.archive == "required" if found is None else _is_required(found[1])
+
+    def _take_in(self, segment: Segment, throttle: Throttle) -> None:
+        found = self._topic(segment)
+        if found is None:  # deleted or purged, and so is this
             spool.forget(self._data, segment)
             return
-        required = topic.settings.get(ARCHIVE.key) == "required"  # "none" was said after it had left its log
-        names = (stream.name, topic.name)
+        stream, topic = found  # "none" may have been said after it had left its log
+        archive = "required" if _is_required(topic) else "best_effort"
         try:
-            made = spool.make_entry(self._data, segment, names, "required" if required else "best_effort", throttle)
+            made = spool.make_entry(self._data, segment, (stream.name, topic.name), archive, throttle)
         except UnfitError:
-            if required:
+            found = self._topic(segment)  # reading it has taken its time
+            if found is not None and _is_required(found[1]):
                 raise
             spool.forget(self._data, segment)
             self._counters["dropped"] += 1
@@ -162,6 +178,5 @@ class Archiver:
                 return
 
 
-def _has(topic: Topic, segment: Segment) -> bool:
-    number = segment.ids[2]
-    return number < len(topic.partitions) and topic.partitions[number].incarnation == segment.incarnation
+def _is_required(topic: Topic) -> bool:
+    return topic.settings.get(ARCHIVE.key) == "required"

@@ -12,7 +12,7 @@ from shardd.config.schema import System
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.blocks import Codec
-from shardd.log.compressing import Outcome, Prepared, drop_plain, prepare, put_in_place
+from shardd.log.compressing import Outcome, Prepared, discard, drop_plain, prepare, put_in_place
 from shardd.log.layout import PartitionIds
 from shardd.log.segment_layout import COMPRESSED
 from shardd.maintenance.damage_surveys import Owned
@@ -59,9 +59,10 @@ class Compressor:
             await self._tried(key, self._finish(turn, key))
         plain: dict[_Segment, Codec] = {}
         await turn.on_loop(self._look(plain))
-        for key, codec in plain.items():
-            wanted = self._left_plain.get(key) != codec and self._owned.incarnation_of(key[0]) == key[1]
-            if wanted and not await self._tried(key, self._compress(turn, key, codec)):
+        for key in plain:
+            codec = self._codec_now(key)  # the run takes as long as all segments before this one
+            wanted = codec is not None and self._left_plain.get(key) != codec
+            if codec is not None and wanted and not await self._tried(key, self._compress(turn, key, codec)):
                 self._left_plain[key] = codec
         self._left_plain = {key: codec for key, codec in self._left_plain.items() if key in plain}
 
@@ -94,6 +95,15 @@ class Compressor:
         chosen = split_codec(codec_of(topic.settings, topic.compression, self._system))
         return None if chosen is None else Codec(*chosen)
 
+    def _codec_now(self, key: _Segment) -> Codec | None:
+        """What is wanted of the segment at this moment; None: nothing, or it is gone."""
+        (stream_id, topic_id, number), incarnation, _ = key
+        stream = self._state().streams.get(stream_id)
+        topic = None if stream is None else stream.topics.get(topic_id)
+        if topic is None or number >= len(topic.partitions) or topic.partitions[number].incarnation != incarnation:
+            return None
+        return self._codec(topic) if self._owned.incarnation_of(key[0]) == incarnation else None
+
     def _plain(self, ids: PartitionIds) -> list[int]:
         """Start offsets of the sealed segments that are not compressed."""
         segments = self._engine.partition_segments(namespace(*ids))[:-1]
@@ -110,7 +120,9 @@ class Compressor:
             self._figures["left_plain" if found.outcome is Outcome.STAYS else "damaged"] += 1
         if found.outcome is not Outcome.READY or self._owned.incarnation_of(ids) != incarnation:
             return
-        if put_in_place(directory, start):
+        if self._codec_now(key) != codec:  # what is wanted by now is seen to in the next run
+            discard(directory, start)
+        elif put_in_place(directory, start):
             self._in_place[key] = found
             await self._finish(turn, key)
 

@@ -15,7 +15,6 @@ from typing import Final
 from shardd.log.directory_info import FORMAT_VERSION, INFO_NAME, MAGIC, DirectoryInfo, read_info, write_info
 from shardd.log.file_modes import SECRET_MODE
 from shardd.log.layout import STREAMS, incoming_directory, make_incoming, parse_id, sync_directory
-from shardd.metadata.births import begin_directory
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_files import LOG_KEPT, STATE_DIRECTORY, file_of_a_later_server, iggy_log
 from shardd.runtime.disk_errors import NO_ROOM
@@ -78,6 +77,8 @@ def prepare_directory(directory: Path, fresh: bool) -> None:
             created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
         if not _holds_streams(directory / STREAMS):
+            from shardd.metadata.births import begin_directory  # a directory that exists needs none of the metadata
+
             begin_directory(directory)
         _prepare_incoming(directory)
     except OSError as error:

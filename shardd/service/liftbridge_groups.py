@@ -17,7 +17,7 @@ from shardd.security import Rule
 from shardd.security.permissions import may_be_member
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import require_found
+from shardd.service.liftbridge_lookup import require_permitted
 from shardd.service.long_answers import LongAnswers
 from shardd.service.topics import Keep, Kept
 
@@ -31,14 +31,14 @@ class LiftbridgeGroupService:
         self._answers = answers
 
     async def join_group(self, identity: Identity, request: requests.JoinGroup) -> GroupInfo:
-        """3, 2010, 41, 5004, 5. The group as it is then, without what its members have."""
+        """3, 41, 2010, 5004, 5. The group as it is then, without what its members have."""
         if not 1 <= len(request.streams) <= requests.NAMES_MAX:
             raise ShardError(Status.INVALID_COMMAND, f"{len(request.streams)} streams")
         state = self._metadata.state
         _ = identity.user  # 40
-        found = [require_found(state, self._settings, name) for name in request.streams]
-        for each in found:
-            base.require(state, identity, Rule.POLL_MESSAGES, each.stream, each.topic)
+        found = [
+            require_permitted(state, self._settings, identity, name, Rule.POLL_MESSAGES) for name in request.streams
+        ]
         places = tuple((base.stream_ref(each.stream), base.topic_ref(each.topic)) for each in found)
         command = JoinLiftbridgeGroup(identity.ref, request.group, request.consumer, places)
         result = await base.submit(self._metadata, identity, command)

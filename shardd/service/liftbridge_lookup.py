@@ -65,12 +65,40 @@ def _find_native(state: State, name: str) -> tuple[Stream, Topic] | None:
     return None
 
 
+def require_permitted(state: State, settings: Settings, identity: Identity, name: str, *rules: Rule) -> Found:
+    """The stream, for a user to whom one of the rules is granted. `ShardError` 41, then 2010."""
+    found = permitted_by_name(state, settings, identity, name, *rules)
+    if found is None:
+        raise ShardError(Status.TOPIC_ID_NOT_FOUND, f"no stream {name!r}")
+    return found
+
+
 def require_found(state: State, settings: Settings, name: str) -> Found:
-    """`ShardError` 2010."""
+    """The stream, for the server itself. `ShardError` 2010."""
     found = find(state, settings, name)
     if found is None:
         raise ShardError(Status.TOPIC_ID_NOT_FOUND, f"no stream {name!r}")
     return found
+
+
+def permitted_by_name(state: State, settings: Settings, identity: Identity, name: str, *rules: Rule) -> Found | None:
+    """The stream, None where none has the name. Rights come before existence: `ShardError` 41 unless one of the rules
+    is granted for the stream, or, without a stream, for every stream that could have the name."""
+    found = find(state, settings, name)
+    places = list(_places_of(state, settings, name)) if found is None else [(found.stream, found.topic)]
+    if not any(base.permitted(state, identity, rule, *place) for rule in rules for place in places):
+        raise ShardError(Status.UNAUTHORIZED)
+    return found
+
+
+def _places_of(state: State, settings: Settings, name: str) -> Iterator[tuple[Stream | None, Topic | None]]:
+    """Where a stream with the name would be made."""
+    yield None if state.liftbridge.home is None else state.streams[state.liftbridge.home[0]], None
+    at = -1
+    while settings.expose_native != _NOT_EXPOSED and (at := name.find("/", at + 1)) >= 0:
+        stream = base.find_stream(state, name[:at])
+        if stream is not None:
+            yield stream, None
 
 
 def require_change(settings: Settings, found: Found) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from typing import Final
@@ -36,14 +37,20 @@ from shardd.service.liftbridge_lookup import (
     find,
     found_of,
     may_see,
+    permitted_by_name,
     require_change,
-    require_found,
+    require_permitted,
 )
 from shardd.service.liftbridge_settings import check_asked, message_expiry_us, topic_settings_of
 from shardd.service.long_answers import LongAnswers
 from shardd.service.topics import Keep, Kept
 
 _DIGEST_SIGNS: Final = 16
+_RULES: Final = {
+    requests.Right.POLL: Rule.POLL_MESSAGES,
+    requests.Right.SEND: Rule.SEND_MESSAGES,
+    requests.Right.CHANGE: Rule.CHANGE_TOPIC,
+}
 
 
 class LiftbridgeStreamService:
@@ -86,25 +93,22 @@ class LiftbridgeStreamService:
         await base.submit(self._metadata, identity, command)
 
     async def delete_stream(self, identity: Identity, request: requests.DeleteStream) -> None:
-        """5 for reserved names, 2010, 41."""
+        """5 for reserved names, 41, 2010."""
         if request.name in RESERVED_STREAMS:
             raise ShardError(Status.FEATURE_UNAVAILABLE, "Stream is reserved")
         found = self._to_change(identity, request.name)
         await base.submit(self._metadata, identity, DeleteTopic(*_refs(found)))
 
     async def pause_stream(self, identity: Identity, request: requests.PauseStream) -> None:
-        """2010, 41, 3007."""
+        """41, 2010, 3007."""
         found = self._to_change(identity, request.name)
         command = PauseLiftbridgeStream(*_refs(found), request.partitions, request.resume_all)
         await base.submit(self._metadata, identity, command)
 
     async def resume_stream(self, identity: Identity, request: requests.ResumeStream) -> None:
-        """2010, 41 unless the partition may be polled or sent to, 3007. Nothing happens to one that is not paused."""
-        state = self._metadata.state
-        found = require_found(state, self._settings, request.name)
-        rules = (Rule.POLL_MESSAGES, Rule.SEND_MESSAGES)
-        if not any(base.permitted(state, identity, rule, found.stream, found.topic) for rule in rules):
-            raise ShardError(Status.UNAUTHORIZED)
+        """41 unless the partition may be polled or sent to, 2010, 3007. Nothing happens to one that is not paused."""
+        state, rules = self._metadata.state, (Rule.POLL_MESSAGES, Rule.SEND_MESSAGES)
+        found = require_permitted(state, self._settings, identity, request.name, *rules)
         if not 0 <= request.partition < len(found.topic.partitions):
             raise ShardError(Status.PARTITION_NOT_FOUND)
         if is_on(found.attributes.paused, request.partition):
@@ -112,10 +116,22 @@ class LiftbridgeStreamService:
             await base.submit(self._metadata, identity, command)
 
     async def set_readonly(self, identity: Identity, request: requests.SetReadonly) -> None:
-        """2010, 41, 3007. When it is answered no front end of the server appends to these partitions."""
+        """41, 2010, 3007. When it is answered no front end of the server appends to these partitions."""
         found = self._to_change(identity, request.name)
         command = SetLiftbridgeReadonly(*_refs(found), request.partitions, request.readonly)
         await base.submit(self._metadata, identity, command)
+
+    async def require_right(self, identity: Identity, request: requests.RequireRight) -> None:
+        """3 for too many names, 40, 41."""
+        if len(request.names) > requests.NAMES_MAX:
+            raise ShardError(Status.INVALID_COMMAND, f"{len(request.names)} names")
+        state, rule = self._metadata.state, _RULES[request.right]
+        for name in request.names or ("",):
+            with contextlib.suppress(ShardError):
+                permitted_by_name(state, self._settings, identity, name, rule)
+                return
+        _ = identity.user  # 40
+        raise ShardError(Status.UNAUTHORIZED)
 
     async def list_streams(
         self, identity: Identity, request: requests.ListStreams, keep: Keep[StreamInfo, Kept]
@@ -148,11 +164,9 @@ class LiftbridgeStreamService:
             yield None if place is None else found_of(state, *place)
 
     def _to_change(self, identity: Identity, name: str) -> Found:
-        """2010, 41."""
-        state = self._metadata.state
-        found = require_found(state, self._settings, name)
+        """41, 2010."""
+        found = require_permitted(self._metadata.state, self._settings, identity, name, Rule.CHANGE_TOPIC)
         require_change(self._settings, found)
-        base.require(state, identity, Rule.CHANGE_TOPIC, found.stream, found.topic)
         return found
 
 

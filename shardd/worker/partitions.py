@@ -16,7 +16,7 @@ from typing import Final
 
 from shardd.config.schema import Settings
 from shardd.engine import Engine, _native, owner
-from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.recovered import Recovered
@@ -242,7 +242,11 @@ class OwnedPartitions:
                     places = [(each.slot, each.incarnation) for each in topic.partitions]
                     numbers = [(stream_id, topic.id, each.id) for each in topic.partitions]
                     open_here = self._open
-                    own = [(namespace(*ids), open_here[ids], at) for at, ids in enumerate(numbers) if ids in open_here]
+                    own = [
+                        SendingPartition(namespace(*ids), open_here[ids], at)
+                        for at, ids in enumerate(numbers)
+                        if ids in open_here
+                    ]
                     self._engine.topic_set_send_limits(own, limits, places)
                 await slices.next()
 

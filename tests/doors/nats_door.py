@@ -29,7 +29,7 @@ from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import AllStreams, Prepare, StreamInfo
 from tests.doors.json_door import LINE_BYTES_MAX, JsonClient, Line
 
-NO_NATS = LiftbridgeNats((), *[""] * 9)
+NO_NATS = LiftbridgeNats((), "", (), "", *[""] * 8)
 
 
 class Settings(msgspec.Struct):

@@ -8,6 +8,7 @@ import contextlib
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import nats.errors
@@ -15,7 +16,7 @@ import pytest
 from immutables import Map
 
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
-from tests.doors.liftbridge_server import ANONYMOUS, HOST, LiftbridgeServer
+from tests.doors.liftbridge_server import ANONYMOUS, HOST, EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.doors.nats_peers import NatsServerProgram, envelope, nats_client, next_ack
 from tests.support import wire
 
@@ -57,10 +58,10 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_what_comes_over_nats_is_read_over_grpc_and_tcp(both: Both) -> None:
     async def publish() -> None:
         async with nats_client(both.url) as nats:
-            acks = await nats.subscribe("my.acks")
+            acks = await nats.subscribe("_INBOX.my")
             await nats.flush()
             await nats.publish("in.nats", b"plain")
-            await nats.publish("in.nats.1", envelope(b"in an envelope", "my.acks", key=b"k", correlationId="c"))
+            await nats.publish("in.nats.1", envelope(b"in an envelope", "_INBOX.my", key=b"k", correlationId="c"))
             ack = await next_ack(acks)
             assert (ack.stream, ack.offset, ack.correlationId, ack.msgSubject) == ("from-nats", 0, "c", "in.nats.1")
             await nats.flush()
@@ -81,9 +82,9 @@ def test_what_comes_over_grpc_is_heard_over_nats_and_stored_once(both: Both) -> 
     async def scenario() -> None:
         async with nats_client(both.url) as nats:
             heard = await nats.subscribe("out.grpc")
-            acks = await nats.subscribe("her.acks")
+            acks = await nats.subscribe("_INBOX.her")
             await nats.flush()
-            await asyncio.to_thread(client.publish, "to-nats", b"v", key=b"k", ackInbox="her.acks", correlationId="c")
+            await asyncio.to_thread(client.publish, "to-nats", b"v", key=b"k", ackInbox="_INBOX.her", correlationId="c")
             said = await heard.next_msg(timeout=30)
             assert said.data.startswith(b"\xb9\x0e\x43\xb4") and b"v" in said.data
             ack = await next_ack(acks)
@@ -157,3 +158,46 @@ def test_a_creation_is_answered_when_nats_gets_there(both: Both) -> None:
             client.create(f"at-once-{number}", subject=f"at.once.{number}")
             asyncio.run(publish(f"at.once.{number}"))
             assert [each.value for each in client.read(f"at-once-{number}", 1)] == [b"at once"]
+
+
+OUTWARD = ("events.>", "commands.all")
+
+
+def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path: Path) -> None:
+    """With the login of the server, at the released nats-server."""
+
+    async def scenario(server: LiftbridgeServer, url: str) -> None:
+        async with nats_client(url) as nats:
+            heard = await nats.subscribe(">")
+            await nats.flush()
+            with server.logged_in("sender") as sender:
+                await asyncio.to_thread(speak, sender)
+            found = dict[str, int]()
+            while "end.of.stream" not in found:
+                subject = (await heard.next_msg(timeout=60)).subject
+                found[subject] = found.get(subject, 0) + 1
+            assert found == {
+                "end.of.stream": 1, "events.a.b": 1, "commands.all": 1, "_INBOX.mine": 1, "acks.of.mine.1": 1
+            }  # fmt: skip
+
+    def speak(sender: LiftbridgeClient) -> None:
+        for subject in ("payments.do", "events", "events.a.b", "commands.all", "$SYS.REQ.SERVER.PING", "_INBOX.hers"):
+            with contextlib.suppress(EndedError):  # no stream takes it
+                sender.call("PublishToSubject", subject=subject, value=b"x", timeout_s=5)
+        for inbox in ("payments.do", "_INBOX.mine", "acks.of.mine.1", "acks.of.minetoo", "$JS.API.INFO", "_INBOX"):
+            sender.publish("last", ackInbox=inbox, ackPolicy=0)
+        sender.call("PublishToSubject", subject="end.of.stream", value=b"x")
+
+    with NatsServerProgram(tmp_path) as program:
+        settings = {
+            "SHARDD_LIFTBRIDGE_NATS_SERVERS": program.url,
+            "SHARDD_LIFTBRIDGE_NATS_USER": ANONYMOUS,
+            "SHARDD_LIFTBRIDGE_NATS_OUTWARD_SUBJECTS": ",".join(OUTWARD),
+            "SHARDD_LIFTBRIDGE_NATS_ACK_INBOX_PREFIX": "acks.of.mine",
+        }
+        with LiftbridgeServer(tmp_path / "data", settings) as server:
+            server.create_user("sender", Permissions(send_messages=True))
+            with server.client() as client:
+                client.create("last", subject="$quiet")
+                client.create("end", subject="end.of.stream")
+            asyncio.run(scenario(server, program.url))

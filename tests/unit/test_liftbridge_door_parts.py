@@ -3,6 +3,7 @@ how many may come in."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import NamedTuple, cast
 
@@ -13,6 +14,7 @@ from shardd.doors.liftbridge.activity import _some_of
 from shardd.doors.liftbridge.activity import encoded as encoded_event
 from shardd.doors.liftbridge.calls import Call, Crowd, address_of
 from shardd.doors.liftbridge.clients import CREDENTIAL_CHARACTERS_MAX, Credential, credential_of
+from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.cursors import Cursor, decoded, encoded, partition_of
 from shardd.doors.liftbridge.members import Slots
 from shardd.doors.liftbridge.partitions import PARTITIONS_OF_REQUEST, pieces
@@ -21,6 +23,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.requests import ActivityOp, Event, StreamInfo
+from tests.support.on_loop import on_loop
 
 
 def basic(text: bytes) -> str:
@@ -89,33 +92,51 @@ def test_addresses_of_peers() -> None:
 
 
 class Caller(NamedTuple):
-    host: str
+    owner: str
+
+    @property
+    def host(self) -> str:
+        return self.owner
 
     @property
     def address(self) -> str:
         return f"{self.host}:1"
 
 
-def test_one_address_has_its_share_of_a_crowd() -> None:
-    told: list[str] = []
-    crowd = Crowd("calls", 3, 2, told.append)
+class Shares:
+    """What a crowd tells of addresses."""
 
-    def enter(host: str) -> None:
-        crowd.enter(cast(Call, Caller(host)))
+    def __init__(self) -> None:
+        self.told: list[str] = []
 
-    enter("a")
-    enter("a")
-    for full in ("a",):
-        with pytest.raises(RpcError) as refused:
-            enter(full)
-        assert refused.value.code is StatusCode.UNAVAILABLE
-    assert told == ["a:1"]
-    enter("b")
-    with pytest.raises(RpcError):
-        enter("c")
-    assert told == ["a:1"], "it has not its share yet: the door is full of others"
-    crowd.leave("a")
-    enter("c")
+    def refused(self, address: str) -> None:
+        self.told.append(address)
+
+
+@on_loop
+async def test_one_address_has_its_share_of_a_crowd_and_gives_way_to_others() -> None:
+    shares = Shares()
+    crowd = Crowd("calls", 3, 2, cast(ConnectionShares, shares))
+    ended = list[str]()
+
+    async def stay(host: str) -> None:
+        try:
+            async with crowd.place(cast(Call, Caller(host))):
+                await asyncio.Event().wait()
+        except RpcError as error:
+            assert error.code is StatusCode.UNAVAILABLE and str(error) == "too many calls at a time"
+            ended.append(host)
+
+    tasks = list[asyncio.Task[None]]()
+    for host, expected in (("a", []), ("a", []), ("a", ["a"]), ("b", ["a"]), ("c", ["a", "a"]), ("b", ["a", "a", "b"])):
+        tasks.append(asyncio.create_task(stay(host)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert ended == expected, host
+    assert shares.told == ["a:1"], "only the address that has its share"
+    for task in tasks:
+        task.cancel()
+    assert await asyncio.gather(*tasks, return_exceptions=True) and ended == ["a", "a", "b"]
 
 
 def test_questions_about_bounds_have_a_topic_once_and_so_many_partitions() -> None:

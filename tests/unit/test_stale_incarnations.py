@@ -16,7 +16,7 @@ import shardd.engine as engine_package
 from shardd.engine import WithheldRange
 from shardd.engine._native import DeletedSegments
 from shardd.engine.calls import Place, PlaceUnknownError, Reader
-from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendLimits
+from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
 from shardd.log.verified_slices import SegmentExtent
@@ -61,7 +61,9 @@ CHANGES: Final[dict[str, Callable[[Any, int, int], object]]] = {
     "partition_surveyed": lambda e, *place: e.partition_surveyed(*place, 0, 1, [WithheldRange((0, 5, False))]),
     "partition_sync": lambda e, *place: e.partition_sync(*place, 99),
     "partition_sync_lost": lambda e, *place: e.partition_sync_lost(*place, 5),
-    "topic_set_send_limits": lambda e, *place: e.topic_set_send_limits([(*place, 0)], SendLimits(1), [(0, place[1])]),
+    "topic_set_send_limits": lambda e, *place: e.topic_set_send_limits(
+        [SendingPartition(place[0], place[1], 0)], SendLimits(1), [(0, place[1])]
+    ),
 }
 IGNORED: Final = frozenset(  # one that is gone is no error there
     {"fence_drop", "partition_change_layout", "partition_close", "partition_surveyed", "topic_set_send_limits"}

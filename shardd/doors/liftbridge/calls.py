@@ -4,75 +4,104 @@ from __future__ import annotations
 
 import asyncio
 import urllib.parse
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from shardd.doors.budget import Budget
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.clients import Clients, Credential, credential_of
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
+from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
+from shardd.runtime.crowds import FullError, Room
 
-CALLS_MAX: Final = 2048  # under way, of whatever kind
-CALLS_OF_ADDRESS_MAX: Final = 512
+LOGINS_MAX: Final = 2048  # calls whose login is not known yet
+LOGINS_OF_ADDRESS_MAX: Final = 512
+CALLS_MAX: Final = 2048  # under way, of users
+CALLS_OF_ADDRESS_MAX: Final = 512  # here and below: of one user
 SUBSCRIPTIONS_MAX: Final = 1024
 SUBSCRIPTIONS_OF_ADDRESS_MAX: Final = 256
 SESSIONS_MAX: Final = 256  # of PublishAsync
 SESSIONS_OF_ADDRESS_MAX: Final = 64
-READS_MAX: Final = 128  # requests that come in now, one address has half of them: each may have 4 MiB
+PROBES_MAX: Final = 512  # health and reflection, which need no login
+PROBES_OF_ADDRESS_MAX: Final = 64
+READS_MAX: Final = 128  # requests of users that come in now: each may have 4 MiB
+PROBE_READS_MAX: Final = 32  # requests of strangers
 REQUEST_S: Final = 10.0  # for a whole request, counted from its turn
 
 
 class Crowd:
-    """How many there are, in all and by address. Loop thread only."""
+    """Calls of one kind. Loop thread only. `waits`: a call without a place waits for one."""
 
-    def __init__(self, what: str, count_max: int, of_address_max: int, refused: Callable[[str], None]) -> None:
+    def __init__(
+        self, what: str, size_max: int, of_address_max: int, connections: ConnectionShares, *, waits: bool = False
+    ) -> None:
         self._what = what
-        self._refused = refused
-        self._max = count_max
-        self._of_address_max = of_address_max
-        self._of: Counter[str] = Counter()
-        self._all = 0
+        self._waits = waits
+        self._connections = connections
+        self._room = Room(size_max, of_address_max)
 
-    def enter(self, call: Call) -> None:
-        """RpcError UNAVAILABLE: clients come back."""
-        host = call.host
-        if self._all >= self._max or self._of[host] >= self._of_address_max:
-            if self._of[host] >= self._of_address_max:
-                self._refused(call.address)
-            raise RpcError(StatusCode.UNAVAILABLE, f"too many {self._what} at a time")
-        self._all += 1
-        self._of[host] += 1
+    @asynccontextmanager
+    async def place(self, call: Call, size: int = 1) -> AsyncIterator[None]:
+        """While the call is within. RpcError UNAVAILABLE, also when another caller needs the place: clients come
+        back."""
+        task = asyncio.current_task()
+        assert task is not None
+        gave_way = False
 
-    def leave(self, host: str) -> None:
-        self._all -= 1
-        self._of[host] -= 1
-        if not self._of[host]:
-            del self._of[host]
+        def give_way() -> None:
+            nonlocal gave_way
+            gave_way = True
+            task.cancel()
+
+        try:
+            if self._waits:
+                member = await self._room.take(call.owner, call.host, give_way, size)
+            else:
+                member = self._room.enter(call.owner, call.host, give_way, size)
+        except FullError as error:
+            if error.of_address:
+                self._connections.refused(call.address)
+            raise self._full() from None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not gave_way:
+                raise
+            task.uncancel()
+            raise self._full() from None
+        finally:
+            self._room.leave(member)
+
+    def _full(self) -> RpcError:
+        return RpcError(StatusCode.UNAVAILABLE, f"too many {self._what} at a time")
 
 
 class Gate:
-    """Who may come in. Loop thread only."""
+    """Who may come in. Loop thread only. A call that waits for its login has a place among those that do, and no place
+    of those that have one."""
 
     def __init__(self, clients: Clients, connections: ConnectionShares) -> None:
         self.clients = clients
         self.connections = connections
-        refused = connections.refused
-        self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, refused)
-        self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, refused)
-        self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX, refused)
-        self.reads = Budget(READS_MAX)
+        self.logins = Crowd("calls without a login", LOGINS_MAX, LOGINS_OF_ADDRESS_MAX, connections)
+        self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, connections)
+        self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, connections)
+        self.sessions = Crowd("sessions of PublishAsync", SESSIONS_MAX, SESSIONS_OF_ADDRESS_MAX, connections)
+        self.probes = Crowd("probes", PROBES_MAX, PROBES_OF_ADDRESS_MAX, connections)
+        self.reads = Crowd("requests that come in", READS_MAX, READS_MAX, connections, waits=True)
+        self.probe_reads = Crowd("requests that come in", PROBE_READS_MAX, PROBE_READS_MAX, connections, waits=True)
 
 
 class Call:
-    """One call of a method. `address`: "ip:port" of its client; `host`: the same without the port."""
+    """One call of a method. `address`: "ip:port" of its client; `host`: the same without the port. `owner`: whose share
+    it counts in: the user's when he is known, until then the address's."""
 
     def __init__(self, gate: Gate, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self.method = method
@@ -80,13 +109,16 @@ class Call:
         self.address = address_of(context.peer())
         gate.connections.called(self.address)
         self.host = self.address.rpartition(":")[0]
+        self.owner: Hashable = self.host
         self._gate = gate
         self._credential = Credential()
 
     async def authenticate(self) -> None:
         """Before anything of the request is read. RpcError."""
         self._credential = credential_of(self.context.invocation_metadata())
-        await self.client()
+        async with self._gate.logins.place(self):
+            client = await self.client()
+        self.owner = client.user_id
 
     async def client(self) -> DoorClient:
         """An open one. RpcError."""
@@ -101,6 +133,11 @@ class Call:
             return await self.ask(name, request)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, self.method, resource) from None
+
+    async def require(self, right: Right, resource: str, streams: Sequence[str] = ()) -> None:
+        """Before a refusal that tells something about a stream. RpcError PERMISSION_DENIED unless the caller has the
+        right to one of the streams; a name without a stream, and no name, stand for every stream."""
+        await self.command("liftbridge_require_right", RequireRight(right, tuple(streams)[:NAMES_MAX]), resource)
 
     async def ask(self, name: str, request: object = None) -> Any:
         """As `command`, with the errors of workers: ShardError, WorkerLostError; RpcError without a login. A login that
@@ -124,15 +161,13 @@ class Call:
 
     async def read_one(self, kind: Any) -> Any:
         """The request of a call that has one. RpcError."""
-        reads = self._gate.reads
-        await reads.take(self.host, 1)
-        try:
-            async with asyncio.timeout(REQUEST_S):
-                data = await self.context.read()
-        except TimeoutError:
-            raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"no request within {REQUEST_S:.0f} s") from None
-        finally:
-            reads.give(self.host, 1)
+        known = self.owner != self.host
+        async with (self._gate.reads if known else self._gate.probe_reads).place(self):
+            try:
+                async with asyncio.timeout(REQUEST_S):
+                    data = await self.context.read()
+            except TimeoutError:
+                raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"no request within {REQUEST_S:.0f} s") from None
         if data is grpc.aio.EOF:
             raise RpcError(StatusCode.INTERNAL, "a call without a request")
         return decoded(kind, data)

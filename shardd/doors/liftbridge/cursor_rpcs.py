@@ -15,7 +15,6 @@ from shardd.doors.liftbridge.status import RpcError, invalid, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.requests import StreamInfo
 
 _ALLOWED_S: Final = 1.0
 _ALLOWED_MAX: Final = 4_096
@@ -55,11 +54,12 @@ class CursorRpcs:
             raise invalid(f"a name has more than {NAME_BYTES_MAX} bytes")
         if not self._cursors.partitions:
             raise RpcError(StatusCode.INTERNAL, "Cursors stream does not exist")
-        await self._require_reader(call, self._registry.get(request.stream) or self._registry.get(STREAM))
+        await self._require_reader(call, request.stream)
         return Cursor(request.stream, request.partition, request.cursorId)
 
-    async def _require_reader(self, call: Call, stream: StreamInfo | None) -> None:
+    async def _require_reader(self, call: Call, name: str) -> None:
         """A worker is asked, and its answer counts for a moment. RpcError."""
+        stream = self._registry.get(name) or self._registry.get(STREAM)
         if stream is None:
             raise RpcError(StatusCode.INTERNAL, "Cursors stream does not exist")
         key, now_s = (call.login, stream.incarnation), asyncio.get_running_loop().time()
@@ -69,7 +69,7 @@ class CursorRpcs:
         try:
             await self._partitions.bounds(call, [(stream, (0,))])
         except (ShardError, WorkerLostError) as error:
-            raise rpc_error(error, call.method, stream.name) from None
+            raise rpc_error(error, call.method, name) from None
         if len(self._allowed_until_s) >= _ALLOWED_MAX:
             self._allowed_until_s.clear()
         self._allowed_until_s[key] = now_s + _ALLOWED_S

@@ -72,12 +72,9 @@ class Service:
         async def handle(_requests: object, context: Context) -> bytes:
             call = Call(self._gate, method, context)
             try:
-                self._gate.calls.enter(call)
-                try:
-                    await call.authenticate()
+                await call.authenticate()
+                async with self._gate.calls.place(call):
                     return await serve(call, await call.read_one(kind))
-                finally:
-                    self._gate.calls.leave(call.host)
             except Exception as error:
                 await end(context, error)
                 raise
@@ -91,15 +88,12 @@ class Service:
         async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
             call = Call(self._gate, method, context)
             try:
-                crowd.enter(call)
-                try:
-                    await call.authenticate()
+                await call.authenticate()
+                async with crowd.place(call):
                     request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
                     async for responses in serve(call, request):
                         for response in responses:
                             yield response
-                finally:
-                    crowd.leave(call.host)
             except Exception as error:
                 await end(context, error)
 

@@ -20,6 +20,9 @@ REPORTED_GROUPS_MAX: Final = 1_024
 _NS_PER_MS: Final = 1_000_000
 _NO_GROUP: Final = "consumer group does not exist"
 _NO_MEMBER: Final = "consumer is not a member of the consumer group"
+_NOT_A_MEMBER: Final = frozenset(
+    {Status.CONSUMER_GROUP_ID_NOT_FOUND, Status.CONSUMER_GROUP_MEMBER_NOT_FOUND, Status.UNAUTHORIZED}
+)
 _DONE: Final = b""  # an answer without fields
 
 
@@ -70,12 +73,11 @@ class GroupRpcs:
         try:
             await call.ask("liftbridge_leave_group", LeaveGroup(group, consumer))
         except (ShardError, WorkerLostError) as error:
-            status = error.status if isinstance(error, ShardError) else None
-            if status is Status.CONSUMER_GROUP_ID_NOT_FOUND:
+            if not isinstance(error, ShardError) or error.status not in _NOT_A_MEMBER:
+                raise rpc_error(error, call.method, group) from None
+            if await self._group(call, group) is None:  # a group of others looks as one that does not exist
                 raise not_found(_NO_GROUP) from None
-            if status is Status.CONSUMER_GROUP_MEMBER_NOT_FOUND:
-                raise failed_precondition(_NO_MEMBER) from None
-            raise rpc_error(error, call.method, group) from None
+            raise failed_precondition(_NO_MEMBER) from None
         self._clocks.forget(group, consumer)
         return _DONE
 

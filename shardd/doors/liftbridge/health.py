@@ -57,14 +57,11 @@ class Health:
     async def _watch(self, _requests: object, context: Context) -> AsyncIterator[bytes]:
         call = Call(self._gate, "Watch", context)
         try:
-            self._gate.subscriptions.enter(call)
-            try:
+            async with self._gate.probes.place(call):
                 request = await call.read_one(health_pb2.HealthCheckRequest)
                 yield self._status_of(request.service)
                 await self._stopping.wait()
                 yield self._status_of(request.service)
-            finally:
-                self._gate.subscriptions.leave(call.host)
         except Exception as error:
             await end(context, error)
 
@@ -88,13 +85,10 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
     async def info(_requests: object, context: Context) -> AsyncIterator[bytes]:
         call = Call(gate, "ServerReflectionInfo", context)
         try:
-            gate.sessions.enter(call)
-            try:
+            async with gate.probes.place(call):
                 infos: Any = servicer.ServerReflectionInfo(requests_of(call), context)
                 async for response in infos:
                     yield bytes(response.SerializeToString())
-            finally:
-                gate.sessions.leave(call.host)
         except Exception as error:
             await end(context, error)
 
@@ -118,11 +112,8 @@ class _Pools:
 
 async def _counted(gate: Gate, call: Call, answer: Callable[[], Awaitable[bytes]]) -> bytes:
     try:
-        gate.calls.enter(call)
-        try:
+        async with gate.probes.place(call):
             return await answer()
-        finally:
-            gate.calls.leave(call.host)
     except Exception as error:
         await end(call.context, error)
         raise

@@ -28,6 +28,7 @@ class Loss(StrEnum):
     UNKNOWN = "perhaps stored, the worker was lost"
     ACKS = "ack not sent"
     PUBLISHES = "not sent to NATS"
+    OUTWARD = "subject that this server does not send to"
     SLOW = "subscriber too slow"
     DISCONNECTED = "connection to NATS lost"
 

@@ -18,7 +18,15 @@ from shardd.doors.liftbridge.status import denied, failed_precondition, invalid,
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.requests import NAMES_MAX, EventTimes, GetGroups, GroupInfo, ListStreams, StreamInfo
+from shardd.protocol.liftbridge.requests import (
+    NAMES_MAX,
+    EventTimes,
+    GetGroups,
+    GroupInfo,
+    ListStreams,
+    Right,
+    StreamInfo,
+)
 
 ANSWERS_MAX: Final = 4  # that are put together at a time
 NAMES_OF_REQUEST_MAX: Final = 10_000
@@ -51,14 +59,16 @@ class MetadataRpcs:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
         async with self._answers:
             parts = [_field(_BROKERS, self._described_broker())]
-            async for stream in self._streams(call, request.streams):
+            async for stream in self._streams(call, [*dict.fromkeys(request.streams)]):
                 parts.append(_field(_STREAMS, stream))
-            parts += [_field(_GROUPS, group) for group in await self._groups(call, request.groups)]
+            groups = await self._groups(call, [*dict.fromkeys(request.groups)])
+            parts += [_field(_GROUPS, group) for group in groups]
         return b"".join(parts)
 
     async def fetch_partition(self, call: Call, request: Any) -> bytes:
-        stream = await self._registry.find(request.stream)
+        stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
+            await call.require(Right.POLL, request.stream, (request.stream,))
             raise not_found("partition not found")
         seen = await self._visible(call, [request.stream])
         if request.stream not in seen:
@@ -100,7 +110,7 @@ class MetadataRpcs:
         return found
 
     async def _streams(self, call: Call, names: Sequence[str]) -> Any:
-        """Encoded, one for each name that was given; without names all of them."""
+        """Encoded, one for each name; without names all of them."""
         seen = await self._visible(call, names)
         for some in _portions(names or seen, seen):
             there = {name: stream for name in some if (stream := seen.get(name)) is not None}
@@ -157,7 +167,7 @@ class MetadataRpcs:
         _set_times(described.readonlyTimestamps, stream.readonly_times.get(partition, EventTimes()))
 
     async def _groups(self, call: Call, names: Sequence[str]) -> list[bytes]:
-        """One for each name that was given."""
+        """One for each name."""
         found: dict[str, GroupInfo] = {}
         wanted = [*dict.fromkeys(names)]
         for at in range(0, len(wanted), NAMES_MAX):

@@ -19,6 +19,7 @@ from shardd.doors.liftbridge.ingest import Arrived, Ingest, Stored
 from shardd.doors.liftbridge.losses import Loss
 from shardd.doors.liftbridge.nats_client import NatsClient, connect_options, number_of, wants_tls
 from shardd.doors.liftbridge.nats_figures import tell_figures
+from shardd.doors.liftbridge.nats_outward import Outward
 from shardd.doors.liftbridge.nats_subscriptions import AllWanted, Wanted
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
@@ -44,6 +45,7 @@ class NatsLink:
         self._door = door
         self._settings = settings
         self._ingest = ingest
+        self._outward = Outward(settings)
         self._nats: NatsClient | None = None
         self._subscriptions: dict[Wanted, Any] = {}
         self._wanted: dict[int, Wanted] = {}  # by number
@@ -89,14 +91,21 @@ class NatsLink:
     def announce(self, subject: str, payload: bytes) -> Stored:
         """A message in its envelope, for whoever else has subscribed. It does not come back. It is sent once, however
         many streams store it: the NATS server knows who hears it."""
-        self._send(subject, payload, Loss.PUBLISHES)
+        if self._outward.takes_stored(subject):
+            self._send(subject, payload, Loss.PUBLISHES)
+        else:
+            self._ingest.losses.count(Loss.OUTWARD, subject)
         return _hear_no_more
 
     def announce_own(self, subject: str, payload: bytes, user_id: int) -> None:
-        self._send(subject, payload, Loss.PUBLISHES)
+        """A message that no stream takes."""
+        if self._outward.takes_unstored(subject):
+            self._send(subject, payload, Loss.PUBLISHES)
+        else:
+            self._ingest.losses.count(Loss.OUTWARD, subject)
 
     def send_ack(self, inbox: str, payload: bytes, user_id: int) -> None:
-        self._send(inbox, payload, Loss.ACKS)
+        self._send_own_ack(inbox, payload)
 
     def _send(self, subject: str, payload: bytes, loss: Loss) -> None:
         size = len(subject) + len(payload)
@@ -113,7 +122,10 @@ class NatsLink:
         self._has_out.set()
 
     def _send_own_ack(self, inbox: str, payload: bytes) -> None:
-        self._send(inbox, payload, Loss.ACKS)
+        if self._outward.takes_ack(inbox):
+            self._send(inbox, payload, Loss.ACKS)
+        else:
+            self._ingest.losses.count(Loss.OUTWARD, inbox)
 
     async def _send_out(self, nats: NatsClient) -> None:
         while True:

@@ -32,7 +32,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, is_subject
-from shardd.protocol.liftbridge.requests import ResumeStream, StreamInfo
+from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 
 UNANSWERED_MAX: Final = 8_192  # messages of a session that are not stored, or whose answers are not taken
 UNANSWERED_BYTES_MAX: Final = 4 << 20
@@ -84,13 +84,15 @@ class PublishRpcs:
         subject = request.subject
         if not is_subject(subject):
             raise RpcError(StatusCode.UNKNOWN, _TO_NATS)
-        self._require_size(request)
+        if self._is_too_large(request):
+            raise invalid(TOO_LARGE_TEXT)
         waits = call.seconds_left is not None and request.ackPolicy != NONE
         client = await self._room(call)
         first, told = _First(), list[StreamInfo]()
         await self.spread.send_by_subject(client, request, first.heard, told)
         first.expect(len(told))
         if not told:
+            await self._require_any(call, subject)
             if waits:
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"nobody listens to {subject}")
             return _EMPTY
@@ -108,24 +110,37 @@ class PublishRpcs:
             _require_ack(stream, request)
         return bytes(api.message_class("PublishToSubjectResponse")(ack=ack).SerializeToString())
 
+    async def _require_any(self, call: Call, subject: str) -> None:
+        """Before a caller hears that nothing takes the messages of a subject. RpcError."""
+        targets = self._registry.router.matches(subject)
+        await call.require(Right.SEND, subject, [each.stream for each in targets])
+
     async def accepted(self, call: Call, request: Any) -> StreamInfo:
         """The stream of a PublishRequest that may be sent. RpcError."""
-        stream = self._registry.get(request.stream) or await self._registry.find(request.stream)
-        if stream is None:
-            raise not_found(f"no such stream: {request.stream}")
-        partition = request.partition
-        if not 0 <= partition < stream.partitions:
-            raise not_found(f"no such partition: {partition}")
-        if request.stream in RESERVED_STREAMS:
-            raise RpcError(StatusCode.PERMISSION_DENIED, f"{request.stream} is written by the server only")
-        if partition in stream.readonly:
-            raise failed_precondition(READ_ONLY_TEXT.format(partition))
-        if request.ackPolicy == NONE and stream.settings.get(_CONCURRENCY):
-            raise invalid("stream with concurrency control must have AckPolicy set")
-        self._require_size(request)
-        if partition in stream.paused:
-            await self._resume(call, stream, partition)
+        stream = await self._registry.find_for(call, Right.SEND, request.stream)
+        if stream is not None and stream.name in RESERVED_STREAMS:
+            raise RpcError(StatusCode.PERMISSION_DENIED, f"{stream.name} is written by the server only")
+        refusal = self._refusal(stream, request)
+        if refusal is not None:
+            await call.require(Right.SEND, request.stream, (request.stream,))
+            raise refusal
+        assert stream is not None
+        if request.partition in stream.paused:
+            await self._resume(call, stream, request.partition)
         return stream
+
+    def _refusal(self, stream: StreamInfo | None, request: Any) -> RpcError | None:
+        """Why the message is not sent, as far as the door can tell; not for a caller without the right to send."""
+        partition = request.partition
+        if stream is None:
+            return not_found(f"no such stream: {request.stream}")
+        if not 0 <= partition < stream.partitions:
+            return not_found(f"no such partition: {partition}")
+        if partition in stream.readonly:
+            return failed_precondition(READ_ONLY_TEXT.format(partition))
+        if request.ackPolicy == NONE and stream.settings.get(_CONCURRENCY):
+            return invalid("stream with concurrency control must have AckPolicy set")
+        return invalid(TOO_LARGE_TEXT) if self._is_too_large(request) else None
 
     async def _resume(self, call: Call, stream: StreamInfo, partition: int) -> None:
         try:
@@ -134,12 +149,11 @@ class PublishRpcs:
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
 
-    def _require_size(self, request: Any) -> None:
+    def _is_too_large(self, request: Any) -> bool:
         size = len(request.value) + len(request.key)
         for name, value in request.headers.items():
             size += len(name) + len(value)
-        if size > self._message_bytes_max:
-            raise invalid(TOO_LARGE_TEXT)
+        return bool(size > self._message_bytes_max)
 
     async def _room(self, call: Call) -> DoorClient:
         """Nothing may be awaited between this and what is submitted."""

@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from shardd.doors.door import Door
+from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.router import Router
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.protocol.liftbridge.requests import AllStreams, StreamInfo
+from shardd.protocol.liftbridge.requests import AllStreams, Right, StreamInfo
 
 ALL_STREAMS: Final = "all_streams"
 _NEWEST_SHARD: Final = 0  # it orders the changes: what it says is never older than what it has said
@@ -64,6 +65,15 @@ class Registry:
             except (ShardError, WorkerLostError):
                 return None
         return self._streams.get(name)
+
+    async def find_for(self, call: Call, right: Right, name: str) -> StreamInfo | None:
+        """As `find`; a name that is not known is looked for only when the caller has the right to every stream.
+        RpcError."""
+        stream = self._streams.get(name)
+        if stream is None:
+            await call.require(right, name, (name,))
+            stream = await self.find(name)
+        return stream
 
     def notice(self) -> None:
         """A worker has a newer record."""

@@ -22,7 +22,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import positions
 from shardd.protocol.liftbridge.positions import Asked, PositionError, Span, StartPosition, StopPosition
-from shardd.protocol.liftbridge.requests import ResumeStream, StreamInfo
+from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 from shardd.protocol.primitives import PollingKind
 
 WINDOW_BYTES: Final = 256 << 10  # of a subscription, while its client does not take it
@@ -55,10 +55,10 @@ class SubscribeRpc:
         stream = await self._stream(call, request)
         partition, slot = request.partition, None
         key = (stream.incarnation, partition, group)
-        if group:
-            self._require_no_newer(key, request)
         try:
             bounds = await self._bounds(call, stream, partition)
+            if group:
+                self._require_no_newer(key, request)
             span = await self._span(call, request, stream, bounds)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
@@ -85,8 +85,9 @@ class SubscribeRpc:
             raise failed_precondition("Consumer is not currently assigned this partition")
 
     async def _stream(self, call: Call, request: Any) -> StreamInfo:
-        stream = await self._registry.find(request.stream)
+        stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
+            await call.require(Right.POLL, request.stream, (request.stream,))
             raise not_found("No such partition")
         if request.resume and request.partition in stream.paused:
             try:
@@ -182,7 +183,7 @@ class _Reading:
         self._tries = 0
         if delivered.larger_bytes:
             self.close()
-            await self._large.take(self.follower.call.host, delivered.larger_bytes)
+            await self._large.take(str(self.follower.call.owner), delivered.larger_bytes)
             self._reserved_bytes = delivered.larger_bytes
             self._count = 1
             self.again = True
@@ -200,7 +201,7 @@ class _Reading:
     def close(self) -> None:
         """Gives back what it has kept of the room for large messages."""
         if self._reserved_bytes:
-            self._large.give(self.follower.call.host, self._reserved_bytes)
+            self._large.give(str(self.follower.call.owner), self._reserved_bytes)
             self._reserved_bytes = 0
 
     async def _poll(self) -> tuple[Delivered, int]:

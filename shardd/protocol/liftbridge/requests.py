@@ -4,7 +4,7 @@ no form on the classic wire. Where a refusal has a text of Liftbridge, the door 
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 import msgspec
@@ -58,6 +58,23 @@ class SetReadonly(msgspec.Struct, frozen=True):
 class ListStreams(msgspec.Struct, frozen=True):
     """Streams that the client may see. `names` empty: all of them; unknown ones are left out of the answer."""
 
+    names: tuple[str, ...] = ()
+
+
+class Right(StrEnum):
+    """What a caller may do with a stream."""
+
+    POLL = "poll"
+    SEND = "send"
+    CHANGE = "change"
+
+
+class RequireRight(msgspec.Struct, frozen=True):
+    """Asked before a call is refused for a reason that tells something about a stream. UNAUTHORIZED (41) unless the
+    client has the right to one of the streams. A name without a stream, and no name at all, stand for every stream of
+    the namespace: only a client with the right to all of them may hear that a stream does not exist."""
+
+    right: Right
     names: tuple[str, ...] = ()
 
 

@@ -183,6 +183,7 @@ def _liftbridge_functions(services: Services) -> list[tuple[str, Execute]]:
         ("liftbridge_pause_stream", streams.pause_stream),
         ("liftbridge_resume_stream", streams.resume_stream),
         ("liftbridge_set_readonly", streams.set_readonly),
+        ("liftbridge_require_right", streams.require_right),
         ("liftbridge_list_streams", partial(streams.list_streams, keep=keep_encoded)),
         ("liftbridge_publish", services.liftbridge_publish.publish),
         ("liftbridge_join_group", groups.join_group),

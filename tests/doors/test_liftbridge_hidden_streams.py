@@ -1,0 +1,125 @@
+"""A stream that a user has no right to looks like a stream that does not exist, to every call of gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from shardd.protocol.liftbridge import api
+from shardd.protocol.permissions import Permissions
+from tests.doors.liftbridge_server import ROOT, Ended, EndedError, LiftbridgeClient, LiftbridgeServer
+
+HIDDEN: Final = ("hidden", "paused", "readonly", "checked")
+MISSING: Final = "missing"
+PARTITIONS: Final = 2
+DENIED: Final = "PERMISSION_DENIED"
+QUESTIONS: Final[list[tuple[str, dict[str, Any]]]] = [
+    ("CreateStream", {"name": "STREAM", "subject": "STREAM"}),
+    ("DeleteStream", {"name": "STREAM"}),
+    ("PauseStream", {"name": "STREAM"}),
+    ("PauseStream", {"name": "STREAM", "partitions": [7]}),
+    ("SetStreamReadonly", {"name": "STREAM", "partitions": [1], "readonly": True}),
+    ("SetStreamReadonly", {"name": "STREAM", "partitions": [7], "readonly": True}),
+    ("Subscribe", {"stream": "STREAM", "startPosition": 2}),
+    ("Subscribe", {"stream": "STREAM", "startPosition": 2, "stopPosition": 1}),
+    ("Subscribe", {"stream": "STREAM", "partition": 7}),
+    ("Subscribe", {"stream": "STREAM", "resume": True}),
+    ("Subscribe", {"stream": "STREAM", "consumer": {"groupId": "g", "consumerId": "c", "groupEpoch": 0}}),
+    ("FetchMetadata", {"streams": ["STREAM"]}),
+    ("FetchPartitionMetadata", {"stream": "STREAM"}),
+    ("FetchPartitionMetadata", {"stream": "STREAM", "partition": 7}),
+    ("Publish", {"stream": "STREAM", "value": b"x"}),
+    ("Publish", {"stream": "STREAM", "value": b"x", "partition": 7}),
+    ("Publish", {"stream": "STREAM", "value": b"x", "ackPolicy": 2}),
+    ("Publish", {"stream": "STREAM", "value": b"x" * (2 << 20)}),
+    ("PublishAsync", {"stream": "STREAM", "value": b"x"}),
+    ("PublishAsync", {"stream": "STREAM", "value": b"x", "partition": 7}),
+    ("PublishAsync", {"stream": "STREAM", "value": b"x", "ackPolicy": 2}),
+    ("PublishToSubject", {"subject": "STREAM", "value": b"x"}),
+    ("PublishToSubject", {"subject": "STREAM", "value": b"x", "ackPolicy": 2}),
+    ("SetCursor", {"stream": "STREAM", "cursorId": "c"}),
+    ("FetchCursor", {"stream": "STREAM", "cursorId": "c"}),
+    ("JoinConsumerGroup", {"groupId": "mine", "consumerId": "new", "streams": ["STREAM"]}),
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
+    settings = {"SHARDD_LIFTBRIDGE_MAX_MESSAGE_SIZE": "1 MiB"}
+    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-hidden") / "data", settings) as running:
+        with running.client(ROOT) as root:
+            for name in HIDDEN:
+                checked: dict[str, Any] = {"optimisticConcurrencyControl": {"value": True}} if name == "checked" else {}
+                root.create(name, PARTITIONS, **checked)
+            root.publish("hidden", b"x")
+            root.call("SetStreamReadonly", name="readonly", readonly=True)
+            root.call("PauseStream", name="paused", resumeAll=False)
+            root.call("JoinConsumerGroup", groupId="g", consumerId="c", streams=["hidden"])
+        running.create_user("rightless", Permissions())
+        running.create_user("manager", Permissions(manage_streams=True, send_messages=True))
+        yield running
+
+
+def answer(client: LiftbridgeClient, method: str, fields: dict[str, Any], stream: str) -> Ended:
+    """What the call ends with, and its text without the name of the stream."""
+    asked = {name: _named(value, stream) for name, value in fields.items()}
+    try:
+        if method == "Subscribe":
+            with client.subscribe(**asked) as subscription:
+                status, text = ("OK", "waits") if "waits" in subscription.told() else subscription.end()
+        elif method == "PublishAsync":
+            [response] = client.publish_async([asked])
+            status, text = str(response.asyncError.code), response.asyncError.message
+        elif method == "FetchMetadata":
+            [seen] = client.call(method, **asked).streamMetadata
+            status, text = str(seen.error), str(len(seen.partitions))
+        else:
+            status, text = client.status(method, **asked)
+    except EndedError as error:
+        status, text = error.status
+    return status, text.replace(stream, "STREAM")
+
+
+def _named(value: Any, stream: str) -> Any:
+    if isinstance(value, list):
+        return [_named(each, stream) for each in value]
+    return stream if value == "STREAM" else value
+
+
+def test_every_method_that_names_a_stream_is_asked() -> None:
+    of_groups = {"LeaveConsumerGroup", "FetchConsumerGroupAssignments", "ReportConsumerGroupCoordinator"}
+    assert {method for method, _ in QUESTIONS} == {*api.METHODS} - of_groups
+
+
+@pytest.mark.parametrize(("method", "fields"), QUESTIONS)
+def test_hidden_stream_is_asked_about_answer_is_that_of_a_missing_one(
+    server: LiftbridgeServer, method: str, fields: dict[str, Any]
+) -> None:
+    with server.logged_in("rightless") as client:
+        expected = answer(client, method, fields, MISSING)
+        assert {stream: answer(client, method, fields, stream) for stream in HIDDEN} == dict.fromkeys(HIDDEN, expected)
+
+
+@pytest.mark.parametrize("method", ["LeaveConsumerGroup", "FetchConsumerGroupAssignments"])
+def test_hidden_group_is_asked_about_answer_is_that_of_a_missing_one(server: LiftbridgeServer, method: str) -> None:
+    with server.logged_in("rightless") as client:
+        missing = client.status(method, groupId="no group", consumerId="c")
+        assert client.status(method, groupId="g", consumerId="c") == missing
+
+
+def test_missing_stream_is_asked_about_with_the_right_it_is_not_found(server: LiftbridgeServer) -> None:
+    """A user with a right to all streams still hears which ones do not exist."""
+    with server.logged_in("manager") as client:
+        for method, status in (
+            ("DeleteStream", "NOT_FOUND"),
+            ("PauseStream", "NOT_FOUND"),
+            ("Publish", "NOT_FOUND"),
+            ("FetchPartitionMetadata", "NOT_FOUND"),
+            ("JoinConsumerGroup", "FAILED_PRECONDITION"),
+        ):
+            fields = next(fields for name, fields in QUESTIONS if name == method)
+            assert answer(client, method, fields, MISSING)[0] == status, method
+        with client.subscribe(MISSING) as subscription:
+            assert subscription.end()[0] == "NOT_FOUND"

@@ -151,14 +151,6 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t position) {
 }
 ssize_t pwrite64(int fd, const void *data, size_t length, off_t position) __attribute__((alias("pwrite")));
 
-ssize_t read(int fd, void *data, size_t length) {
-    if (file_fails(OP_READ, fd)) {
-        if (!c->shorten) return -1;
-        length = length > 1 ? length / 2 : length;
-    }
-    return (ssize_t)syscall(SYS_read, fd, data, length);
-}
-
 ssize_t pread(int fd, void *data, size_t length, off_t position) {
     if (read_fails(fd, length, position)) {
         if (!c->shorten) return -1;

@@ -58,9 +58,10 @@ PyObject *shardd_call_call_read(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned owner, strategy, count, kind, consumer;
     unsigned long long ns, incarnation, value, assignment;
+    unsigned long long user, name;
     int auto_commit;
-    if (e == NULL || !PyArg_ParseTuple(args, "IKKIKIIIKp", &owner, &ns, &incarnation, &strategy, &value, &count, &kind,
-                                       &consumer, &assignment, &auto_commit))
+    if (e == NULL || !PyArg_ParseTuple(args, "IKKIKIIIKKKp", &owner, &ns, &incarnation, &strategy, &value, &count,
+                                       &kind, &consumer, &assignment, &user, &name, &auto_commit))
         return NULL;
     partition_request what = {.kind = REQUEST_POLL,
                               .ns = ns,
@@ -71,6 +72,7 @@ PyObject *shardd_call_call_read(PyObject *self, PyObject *args) {
                               .consumer_kind = (uint8_t)kind,
                               .consumer_id = consumer,
                               .assignment = assignment,
+                              .by_user = {.owner = user, .name = name},
                               .auto_commit = auto_commit != 0};
     return ask(e, owner, &what);
 }
@@ -78,9 +80,9 @@ PyObject *shardd_call_call_read(PyObject *self, PyObject *args) {
 PyObject *shardd_call_call_store(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned owner, kind, consumer;
-    unsigned long long ns, incarnation, offset, assignment;
-    if (e == NULL ||
-        !PyArg_ParseTuple(args, "IKKIIKK", &owner, &ns, &incarnation, &kind, &consumer, &offset, &assignment))
+    unsigned long long ns, incarnation, offset, assignment, user, name;
+    if (e == NULL || !PyArg_ParseTuple(args, "IKKIIKKKK", &owner, &ns, &incarnation, &kind, &consumer, &offset,
+                                       &assignment, &user, &name))
         return NULL;
     partition_request what = {.kind = REQUEST_STORE,
                               .ns = ns,
@@ -88,7 +90,8 @@ PyObject *shardd_call_call_store(PyObject *self, PyObject *args) {
                               .value = offset,
                               .consumer_kind = (uint8_t)kind,
                               .consumer_id = consumer,
-                              .assignment = assignment};
+                              .assignment = assignment,
+                              .by_user = {.owner = user, .name = name}};
     return ask(e, owner, &what);
 }
 

@@ -49,11 +49,11 @@ static PyObject *call_resume(PyObject *self, PyObject *arg) {
 
 static PyObject *call_execute_poll(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
-    unsigned long long connection, ns, incarnation, value, assignment;
+    unsigned long long connection, ns, incarnation, value, assignment, user;
     unsigned owner, strategy, count, group;
     int auto_commit;
-    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKp", &connection, &owner, &ns, &incarnation, &strategy, &value,
-                                       &count, &group, &assignment, &auto_commit))
+    if (e == NULL || !PyArg_ParseTuple(args, "KIKKIKIIKKp", &connection, &owner, &ns, &incarnation, &strategy, &value,
+                                       &count, &group, &assignment, &user, &auto_commit))
         return NULL;
     partition_request what = {.kind = REQUEST_POLL,
                               .ns = ns,
@@ -64,6 +64,7 @@ static PyObject *call_execute_poll(PyObject *self, PyObject *args) {
                               .consumer_kind = OFFSET_GROUP,
                               .consumer_id = group,
                               .assignment = assignment,
+                              .by_user = {.owner = user},
                               .auto_commit = auto_commit != 0};
     engine_execute_poll(e, connection, owner, &what);
     Py_RETURN_NONE;

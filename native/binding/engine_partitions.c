@@ -236,7 +236,9 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
         errno = partition_unread_offsets(o->p);
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    if (!partition_offset_get(o->p, (uint8_t)kind, id, &value)) Py_RETURN_NONE;
+    bool stored = partition_offset_read(o->p, (uint8_t)kind, id, &value);
+    if (partition_is_dirty(o->p)) sync_mark_dirty(o); /* that it is used may have been written */
+    if (!stored) Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(value);
 }
 
@@ -253,16 +255,17 @@ PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args) {
-    unsigned long long ns, incarnation, value, assignment = 0;
+    unsigned long long ns, incarnation, value, assignment = 0, user = 0;
     unsigned kind, id;
-    if (!PyArg_ParseTuple(args, "KKIIK|K", &ns, &incarnation, &kind, &id, &value, &assignment)) return NULL;
+    if (!PyArg_ParseTuple(args, "KKIIK|KK", &ns, &incarnation, &kind, &id, &value, &assignment, &user)) return NULL;
     owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     partition_request what = {.kind = REQUEST_STORE,
                               .consumer_kind = (uint8_t)kind,
                               .consumer_id = id,
                               .value = value,
-                              .assignment = assignment};
+                              .assignment = assignment,
+                              .by_user = {.owner = user}};
     return PyLong_FromUnsignedLong(execute_store(o, &what));
 }
 

@@ -47,16 +47,16 @@ PyObject *shardd_call_route_topic_put(PyObject *self, PyObject *args) {
 }
 
 PyObject *shardd_call_route_put(PyObject *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"user_id", "stream_identifier", "topic_identifier", "namespace", "can_send", "can_poll",
-                            NULL};
+    static char *names[] = {"user_id",  "stream_identifier", "topic_identifier", "namespace",
+                            "can_send", "can_poll",          "user_incarnation", NULL};
     engine *e = shardd_engine_of(self);
     unsigned user_id;
-    unsigned long long ns;
+    unsigned long long ns, user_incarnation;
     const char *stream, *topic;
     Py_ssize_t stream_length, topic_length;
     int can_send, can_poll;
-    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#K$pp", names, &user_id, &stream, &stream_length,
-                                                  &topic, &topic_length, &ns, &can_send, &can_poll))
+    if (e == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "Iy#y#K$ppK", names, &user_id, &stream, &stream_length,
+                                                  &topic, &topic_length, &ns, &can_send, &can_poll, &user_incarnation))
         return NULL;
     uint8_t key[ROUTE_KEY_MAX];
     if (stream_length + topic_length > (Py_ssize_t)sizeof key)
@@ -69,6 +69,7 @@ PyObject *shardd_call_route_put(PyObject *self, PyObject *args, PyObject *kwargs
     if (r == NULL) return PyErr_NoMemory();
     r->can_send = can_send != 0;
     r->can_poll = can_poll != 0;
+    r->user_incarnation = user_incarnation;
     Py_RETURN_NONE;
 }
 

@@ -290,7 +290,7 @@ EXPORT void sim_fences_free(fences *f) {
 /* ---- the file of stored offsets ---- */
 
 typedef struct sim_place {
-    uint64_t value, sequence;
+    uint64_t value, sequence, used_us, owner, name;
     uint32_t place, id;
     uint8_t kind, half, hurt, state;
 } sim_place;
@@ -303,8 +303,17 @@ typedef struct sim_table {
 static int keep_place(void *context, uint32_t place, const offsets_place *what) {
     sim_table *t = context;
     if (place >= t->max) abort();
-    t->places[place] = (sim_place){what->value, what->sequence, place,      what->id,
-                                   what->kind,  what->half,     what->hurt, (uint8_t)what->state};
+    t->places[place] = (sim_place){.value = what->value,
+                                   .sequence = what->sequence,
+                                   .used_us = what->use.used_us,
+                                   .owner = what->use.owner,
+                                   .name = what->use.name,
+                                   .place = place,
+                                   .id = what->id,
+                                   .kind = what->kind,
+                                   .half = what->half,
+                                   .hurt = what->hurt,
+                                   .state = (uint8_t)what->state};
     return 0;
 }
 

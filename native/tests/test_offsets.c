@@ -1,54 +1,12 @@
 /* The stored offsets of one partition: the file byte by byte, torn writes, damage, the bound, places that are used
  * again, disks that take nothing more. Power cuts: test_partition_power_offsets.c. */
-#include "test_partition_support.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#define PATH_SIZE 256
-
-static uint64_t get(const partition *p, uint8_t kind, uint32_t id) {
-    uint64_t value;
-    return partition_offset_get(p, kind, id, &value) ? value : MODEL_NONE;
-}
-
-static const char *table_path(void) {
-    static char path[PATH_SIZE];
-    snprintf(path, sizeof(path), "%s/consumer-offsets", directory);
-    return path;
-}
-
-static size_t read_table(uint8_t *out, size_t size) {
-    int fd = open(table_path(), O_RDONLY | O_CLOEXEC);
-    ssize_t length = pread(fd, out, size, 0);
-    close(fd);
-    return length > 0 ? (size_t)length : 0;
-}
-
-static void write_table(const uint8_t *data, size_t length) {
-    int fd = open(table_path(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    CHECK_EQUAL(pwrite(fd, data, length, 0), length);
-    close(fd);
-}
-
-static partition *open_with(partition_options *options, model *m, uint32_t messages) {
-    *options = options_of(1 << 20);
-    model_init(m, 1 << 20);
-    partition *p = partition_open(options, NULL, 0);
-    append(p, m, messages, 5, 1000);
-    return p;
-}
-
-static partition *kill_and_open(partition *p, const partition_options *options) {
-    partition_release(p);
-    return reopen(options);
-}
+#include "test_offsets_support.h"
 
 /* Every length of the write of a second value: the first or the second, never anything else. */
 static void test_a_write_that_is_torn_at_any_byte_leaves_the_value_before(void) {
     static model m;
     partition_options options;
-    uint8_t before[256], after[256], torn[256];
+    uint8_t before[512], after[512], torn[512];
     partition *p = open_with(&options, &m, 100);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 9, 50), 0);
     for (uint64_t value = 10; value < 13; value++) { /* in both halves */
@@ -79,13 +37,13 @@ static void test_a_write_that_is_torn_at_any_byte_leaves_the_value_before(void) 
 static void test_a_flipped_bit_costs_one_value_at_most(void) {
     static model m;
     partition_options options;
-    uint8_t whole[512];
+    uint8_t whole[1024];
     partition *p = open_with(&options, &m, 100);
     for (uint32_t id = 0; id < 4; id++)
         for (uint64_t value = 10; value < 12; value++)
             CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, value + id), 0);
     size_t length = read_table(whole, sizeof(whole));
-    CHECK_EQUAL(length, 64 + 4 * 64);
+    CHECK_EQUAL(length, 64 + 4 * 128);
     for (size_t bit = 0; bit < length * 8; bit++) {
         whole[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_table(whole, length);
@@ -109,7 +67,7 @@ static void test_a_lost_entry_is_left_alone_and_others_go_on(void) {
     partition *p = open_with(&options, &m, 100);
     for (uint32_t id = 0; id < 3; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 10 + id), 0);
     size_t length = read_table(data, sizeof(data));
-    data[64 + 64 + 8] ^= 1; /* the only value of consumer 1 */
+    data[64 + 128 + 8] ^= 1; /* the only value of consumer 1 */
     write_table(data, length);
     p = kill_and_open(p, &options);
     CHECK_EQUAL(get(p, OFFSET_CONSUMER, 0), 10);
@@ -117,8 +75,8 @@ static void test_a_lost_entry_is_left_alone_and_others_go_on(void) {
     CHECK_EQUAL(get(p, OFFSET_CONSUMER, 2), 12);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 33), 0);
     uint8_t now[512];
-    CHECK_EQUAL(read_table(now, sizeof(now)), 64 + 3 * 64 + 32);
-    CHECK(memcmp(now + 128, data + 128, 64) == 0);
+    CHECK_EQUAL(read_table(now, sizeof(now)), 64 + 3 * 128 + 64);
+    CHECK(memcmp(now + 192, data + 192, 128) == 0);
     p = kill_and_open(p, &options);
     CHECK_EQUAL(get(p, OFFSET_CONSUMER, 1), 33);
     end(p, &m);
@@ -146,7 +104,7 @@ static void try_head(const uint8_t *head, size_t length, bool opens, uint64_t ex
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 42), 0);
     read_table(data, sizeof(data));
     memcpy(data, head, length);
-    write_table(data, length < 64 ? length : 96);
+    write_table(data, length < 64 ? length : 128);
     partition_release(p);
     p = reopen(&options);
     if (!opens) {
@@ -175,7 +133,7 @@ static void test_heads(void) {
     memset(head, 0, sizeof(head)); /* the sector was lost: what is whole counts */
     try_head(head, 64, true, 42);
     offsets_encode_head(head, 1);
-    head[8] = 2; /* a later version: never judged */
+    head[8] = 3; /* a later version: never judged */
     uint64_t checksum = XXH3_64bits(head, 56);
     memcpy(head + 56, &checksum, 8);
     try_head(head, 64, false, 0);
@@ -187,7 +145,7 @@ static void test_a_file_of_absurd_size_is_not_read_into_memory(void) {
     partition *p = open_with(&options, &m, 100);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 42), 0);
     partition_release(p);
-    CHECK_EQUAL(truncate(table_path(), 64 + (off_t)OFFSETS_PLACES_MAX * 64 + 1), 0);
+    CHECK_EQUAL(truncate(table_path(), 64 + (off_t)OFFSETS_PLACES_MAX * 128 + 1), 0);
     p = reopen(&options);
     check_unread(p, EFBIG);
     end(p, &m);
@@ -209,7 +167,7 @@ static void test_the_file_does_not_grow_when_consumers_come_and_go(void) {
         CHECK_EQUAL(partition_offset_delete(p, OFFSET_GROUP, round), 0);
     }
     CHECK_EQUAL(stat(table_path(), &st), 0);
-    CHECK(st.st_size <= 64 + 2 * 64);
+    CHECK(st.st_size <= 64 + 2 * 128);
     end(p, &m);
 }
 
@@ -238,13 +196,13 @@ static void test_a_full_table_refuses_new_consumers_and_serves_the_others(void) 
 static void test_of_two_entries_of_a_consumer_the_newer_one_counts(void) {
     static model m;
     partition_options options;
-    uint8_t data[64 + 3 * 64] = {0};
+    uint8_t data[64 + 3 * 128] = {0};
     partition *p = open_with(&options, &m, 100);
     for (int order = 0; order < 2; order++) {
         offsets_encode_head(data, 1);
-        offsets_encode_half(data + 64, OFFSET_CONSUMER, 5, order == 0 ? 10 : 20, order == 0 ? 3 : 7);
-        offsets_encode_half(data + 128, OFFSET_CONSUMER, 6, 60, 4);
-        offsets_encode_half(data + 192, OFFSET_CONSUMER, 5, order == 0 ? 20 : 10, order == 0 ? 7 : 3);
+        put_half(data + 64, 5, order == 0 ? 10 : 20, order == 0 ? 3 : 7);
+        put_half(data + 192, 6, 60, 4);
+        put_half(data + 320, 5, order == 0 ? 20 : 10, order == 0 ? 7 : 3);
         write_table(data, sizeof(data));
         p = kill_and_open(p, &options);
         CHECK_EQUAL(get(p, OFFSET_CONSUMER, 5), 20);
@@ -270,7 +228,7 @@ static void test_a_table_that_somebody_removed_is_made_again_with_the_next_store
     end(p, &m);
 }
 
-/* One write of 32 bytes for a store, one descriptor for a sync, whatever the number of consumers. */
+/* One write of 64 bytes for a store, one descriptor for a sync, whatever the number of consumers. */
 static void test_system_calls_of_many_stores(void) {
     static fault_disk faulty;
     static model m;
@@ -300,13 +258,12 @@ static void test_system_calls_of_many_stores(void) {
 
 /* A table as it was before the log lost its end: `LOWERED` consumers, some of them below that end, two doubles. */
 static size_t make_high_table(uint8_t *out) {
-    memset(out, 0, 64 + (LOWERED + 1) * 64);
+    memset(out, 0, 64 + (LOWERED + 1) * 128);
     offsets_encode_head(out, 1);
     for (uint32_t id = 0; id < LOWERED; id++)
-        offsets_encode_half(out + 64 + (size_t)id * 64 + id % 2 * 32, OFFSET_CONSUMER, id,
-                            id % 3 == 0 ? id % 100 : 101 + id % 40, 10 + id);
-    offsets_encode_half(out + 64 + LOWERED * 64, OFFSET_CONSUMER, 1, 130, 5); /* older: a deletion was lost */
-    return 64 + (LOWERED + 1) * 64;
+        put_half(out + 64 + (size_t)id * 128 + id % 2 * 64, id, id % 3 == 0 ? id % 100 : 101 + id % 40, 10 + id);
+    put_half(out + 64 + LOWERED * 128, 1, 130, 5); /* older: a deletion was lost */
+    return 64 + (LOWERED + 1) * 128;
 }
 
 static void check_lowered(const partition *p) {
@@ -316,7 +273,7 @@ static void check_lowered(const partition *p) {
 static void test_offsets_behind_the_log_are_lowered_in_few_writes_and_in_the_file(void) {
     static fault_disk faulty;
     static model m;
-    static uint8_t data[64 + (LOWERED + 1) * 64], before[sizeof(data)], torn[sizeof(data)];
+    static uint8_t data[64 + (LOWERED + 1) * 128], before[sizeof(data)], torn[sizeof(data)];
     partition_options options;
     fault_disk_init(&faulty);
     partition *p = open_with(&options, &m, 100);
@@ -327,7 +284,7 @@ static void test_offsets_behind_the_log_are_lowered_in_few_writes_and_in_the_fil
     fault_disk_heal(&faulty);
     memset(faulty.calls, 0, sizeof(faulty.calls));
     p = reopen(&options);
-    CHECK(faulty.calls[FAULT_WRITE] <= 1 + LOWERED / 500 + 1);
+    CHECK(faulty.calls[FAULT_WRITE] <= 1 + LOWERED / 250 + 1);
     check_lowered(p);
     CHECK_EQUAL(read_table(data, sizeof(data)), length);
     for (size_t at = 0; at < length; at += 397) { /* torn there: the lowered value, or the old one, lowered again */
@@ -352,7 +309,7 @@ static void test_offsets_behind_the_log_are_lowered_in_few_writes_and_in_the_fil
 static void test_offsets_that_cannot_be_lowered_in_the_file_are_lowered_in_memory(void) {
     static fault_disk faulty;
     static model m;
-    static uint8_t data[64 + (LOWERED + 1) * 64];
+    static uint8_t data[64 + (LOWERED + 1) * 128];
     partition_options options;
     fault_disk_init(&faulty);
     partition *p = open_with(&options, &m, 100);

@@ -145,16 +145,16 @@ static void test_offset_rules(void) {
     CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 1, 3), 0);
     CHECK(partition_offset_get(p, OFFSET_CONSUMER, 1, &value) && value == 2);
     CHECK(partition_offset_get(p, OFFSET_GROUP, 1, &value) && value == 3);
-    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 64 + 32); /* a consumer with two values, a group with one */
+    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 128 + 64); /* a consumer with two values, a group with one */
     CHECK_EQUAL(partition_poll(p, POLL_NEXT, 0, 10, OFFSET_CONSUMER, 1, &cursor), 0);
     CHECK_EQUAL(cursor.next_offset, 3);
     CHECK_EQUAL(cursor.total_count, 2);
     partition_cursor_end(&cursor);
     CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, 1), 0);
     CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, 1), 3021);
-    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 64 + 32);
+    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 128 + 64);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 9, 4), 0); /* takes the place of the deleted one */
-    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 64 + 32);
+    CHECK_EQUAL(file_size("consumer-offsets"), 64 + 128 + 64);
     partition_close(p);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 1), 3007);
     CHECK_EQUAL(partition_offset_delete(p, OFFSET_GROUP, 1), 3007);

@@ -110,10 +110,10 @@ static void test_an_offset_never_gets_the_bytes_of_a_birth_that_was_cut_short(vo
     append(p, 5);
     partition_sync_now(p);
     char path[256], temporary[256];
-    uint8_t left_behind[128];
+    uint8_t left_behind[192];
     offsets_encode_head(left_behind, 2);
-    memset(left_behind + 64, 0, 64);
-    offsets_encode_half(left_behind + 64, OFFSET_CONSUMER, 5, 3, 1);
+    memset(left_behind + 64, 0, 128);
+    offsets_encode_half(left_behind + 64, &(offsets_half){.value = 3, .sequence = 1, .id = 5, .kind = OFFSET_CONSUMER});
     snprintf(path, sizeof(path), "%s/consumer-offsets", directory);
     snprintf(temporary, sizeof(temporary), "%.240s.tmp", path);
     int left = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0644); /* open to the end: no other file gets its inode */

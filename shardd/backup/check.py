@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from shardd.backup.format import (
     BACKUP_NAME,
     COPIED,
@@ -76,6 +78,11 @@ def _check_partition(partition: PartitionEntry, name: str) -> None:
         )
     ):
         raise BackupError(f"{name}: its stored offsets are out of their range, or there twice")
+    uses = partition.uses
+    if not isinstance(uses, msgspec.UnsetType) and (
+        len(uses) != len(partition.offsets) or not all(0 <= number < _U64 for use in uses for number in use)
+    ):
+        raise BackupError(f"{name}: what is known of the use of its stored offsets is out of its range")
     segments = partition.segments
     if not segments and partition.end_offset:
         raise BackupError(f"{name}: it has offsets and no segment")

@@ -23,6 +23,7 @@ from shardd.backup.format import (
     FORMAT_VERSION,
     MAGIC,
     SECOND_VERSION,
+    THIRD_VERSION,
     Backup,
     BackupError,
     MetadataEntry,
@@ -161,6 +162,14 @@ def _remove_directory(taker: Taker, ids: PartitionIds) -> None:
         shutil.rmtree(path)
 
 
+def _version(info: DirectoryInfo, partitions: list[PartitionEntry]) -> int:
+    """The earliest one whose programs read it."""
+    if any(partition.uses is not msgspec.UNSET for partition in partitions):
+        return THIRD_VERSION
+    sparse = any(segment.sparse_end for partition in partitions for segment in partition.segments)
+    return SECOND_VERSION if sparse or info.format_version > 1 else FORMAT_VERSION
+
+
 def _describe(
     info: DirectoryInfo,
     began: datetime,
@@ -170,10 +179,9 @@ def _describe(
     left_out: list[str],
     taker: Taker,
 ) -> Backup:
-    sparse = any(segment.sparse_end for partition in partitions for segment in partition.segments)
     return Backup(
         MAGIC,
-        SECOND_VERSION if sparse or info.format_version > 1 else FORMAT_VERSION,
+        _version(info, partitions),
         info.format_version,
         info.created_at,
         time_text(began),

@@ -29,11 +29,13 @@ import msgspec
 
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
+from shardd.log.offsets_table import StoredOffset
 from shardd.runtime.regular_files import read_regular
 
 MAGIC: Final = "shardd-backup"
 FORMAT_VERSION: Final = 1
 SECOND_VERSION: Final = 2  # of a directory of version 2, or with a segment that earlier programs take for damaged
+THIRD_VERSION: Final = 3  # with times, users and names of stored offsets
 BACKUP_NAME: Final = "backup.json"
 BACKUP_BYTES_MAX: Final = 1 << 30  # of that file
 INCOMPLETE_SUFFIX: Final = ".incomplete"
@@ -100,6 +102,17 @@ class OffsetEntry(NamedTuple):
     value: int
 
 
+class OffsetUse(NamedTuple):
+    """When it was last used, the user for whom it counts, the hash of the consumer's name; see log/offsets_table.py."""
+
+    used_us: int
+    owner: int
+    name: int
+
+
+_UNUSED: Final = OffsetUse(0, 0, 0)
+
+
 class PartitionEntry(msgspec.Struct, frozen=True):
     """`imported_end`: see log/imported.py.
     A partition that holds nothing has no segments and no directory."""
@@ -112,7 +125,13 @@ class PartitionEntry(msgspec.Struct, frozen=True):
     end_offset: int = 0
     imported_end: int = 0
     offsets: list[OffsetEntry] = []
+    uses: list[OffsetUse] | msgspec.UnsetType = msgspec.UNSET  # of `offsets`, in their order; unset: of none is known
     segments: list[SegmentEntry] = []
+
+    @property
+    def stored_offsets(self) -> list[StoredOffset]:
+        uses = [_UNUSED] * len(self.offsets) if isinstance(self.uses, msgspec.UnsetType) else self.uses
+        return [StoredOffset(*each, *use) for each, use in zip(self.offsets, uses, strict=True)]
 
     @property
     def ids(self) -> PartitionIds:
@@ -182,10 +201,10 @@ def read_backup(path: Path) -> Backup:
         raise BackupError(f"{file} is damaged: {error}") from error
     if head.magic != MAGIC:
         raise BackupError(f"{file}: this is no backup of shardd")
-    if not FORMAT_VERSION <= head.format_version <= SECOND_VERSION:
+    if not FORMAT_VERSION <= head.format_version <= THIRD_VERSION:
         raise BackupError(
             f"{file}: format version {head.format_version} is unknown to this program, which knows {FORMAT_VERSION}"
-            f" and {SECOND_VERSION}"
+            f" to {THIRD_VERSION}"
         )
     try:
         backup = msgspec.json.decode(data, type=Backup)

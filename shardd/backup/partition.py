@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.backup.format import OffsetEntry, PartitionEntry, SegmentEntry, partition_path
+from shardd.backup.format import OffsetEntry, OffsetUse, PartitionEntry, SegmentEntry, partition_path
 from shardd.backup.segment import ChangedError, Segment, remove, settled_starts
 from shardd.log import layout
 from shardd.log.imported import end_of_import
@@ -98,7 +98,8 @@ class Taker(msgspec.Struct):
             start_offset=segments[0].start_offset if segments else 0,
             end_offset=segments[-1].end_offset if segments else 0,
             imported_end=imported_end,
-            offsets=[OffsetEntry(*each) for each in offsets],
+            offsets=[OffsetEntry(*each[:3]) for each in offsets],
+            uses=_uses(offsets),
             segments=segments,
         )
 
@@ -139,6 +140,12 @@ class Taker(msgspec.Struct):
             return found
         path = layout.partition_directory(self.data, *ids)
         raise UnsettledError(f"{path}: its segments are deleted faster than they can be taken")
+
+
+def _uses(offsets: list[StoredOffset]) -> list[OffsetUse] | msgspec.UnsetType:
+    """Not named in backup.json where nothing is known of any, as programs before did."""
+    uses = [OffsetUse(*each[3:]) for each in offsets]
+    return uses if any(map(any, uses)) else msgspec.UNSET
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def _restore_partition(
     (directory / layout.INCARNATION).write_bytes(encode_incarnation(incarnation))
     if partition.imported_end:
         (directory / layout.IMPORTED).write_bytes(encode_imported(partition.imported_end))
-    offsets = [StoredOffset(*each) for each in partition.offsets]
+    offsets = partition.stored_offsets
     if data_version > 1 and offsets:
         (directory / layout.CONSUMER_OFFSETS).write_bytes(encode_table(incarnation, offsets))
     elif offsets:
@@ -121,7 +121,7 @@ def _restore_partition(
 
 def _restore_offset_files(directory: Path, offsets: list[StoredOffset]) -> None:
     """As format version 1 has them."""
-    for kind, number, value in offsets:
+    for kind, number, value, *_use in offsets:
         holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
         holder.mkdir(parents=True, exist_ok=True)
         (holder / str(number)).write_bytes(_OFFSET.pack(value))

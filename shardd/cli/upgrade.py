@@ -16,6 +16,7 @@ from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import DamagedManifestError, UnknownManifestError, read_manifest
 from shardd.log.marker import UnknownMarkerError
+from shardd.log.offsets_table import VERSION
 from shardd.log.segment_reader import segment_starts
 from shardd.log.stored_offsets import read_settled_table
 from shardd.metadata.diagnosis import diagnose_state
@@ -109,10 +110,11 @@ def _about_version(info: DirectoryInfo, findings: Findings) -> None:
 
 
 def _about_partitions(directory: Path, findings: Findings) -> None:
-    partitions = segments = compressed = sparse = damaged = 0
+    partitions = segments = compressed = sparse = damaged = early = 0
     for place, path in partitions_below(directory):
         partitions += 1
         refusals = list(_refusals(path))
+        early += not refusals and _has_early_table(path)
         for start in segment_starts(path):
             segments += 1
             try:
@@ -129,9 +131,20 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
     findings.would.append(f"partitions {partitions}, segments {segments}")
     if damaged:
         findings.would.append(f"manifests {damaged} are damaged: their logs are scanned, nothing is lost")
+    if early:
+        findings.would.append(f"tables of stored offsets {early} have version 1: the first start writes version 2")
+        findings.back.append("after that start programs that know only version 1 of them keep those partitions closed")
     for count, kind in ((compressed, "compressed"), (sparse, "sparse (offsets without a record)")):
         if count:
             findings.back.append(f"segments {count} are {kind}: programs without them keep their partitions closed")
+
+
+def _has_early_table(partition: Path) -> bool:
+    try:
+        table = read_settled_table(partition, read_incarnation(partition))
+    except ValueError:  # damaged: `shardd doctor log` tells more
+        return False
+    return table is not None and table.counts and table.version != VERSION
 
 
 def _refusals(partition: Path) -> Iterable[str]:

@@ -243,6 +243,7 @@ class Engine:
         count: int,
         group: int,
         assignment: int,
+        user: int,
         auto_commit: bool,
         /,
     ) -> None:
@@ -312,12 +313,26 @@ class Engine:
         kind: int,
         consumer: int,
         assignment: int,
+        user: int,
+        name: int,
         auto_commit: bool,
         /,
-    ) -> int: ...
+    ) -> int:
+        """`user`, `name`: as in `offset_store`."""
     def call_store(
-        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
-    ) -> int: ...
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        kind: int,
+        consumer: int,
+        offset: int,
+        assignment: int,
+        user: int,
+        name: int,
+        /,
+    ) -> int:
+        """`user`: incarnation of the user for whom the entry counts, 0: nobody; `name`: hash of the consumer's name."""
     def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
         """The event comes when polls may see more, or it is time to look for another reason (calls.h). 0 also when too
         many wait."""
@@ -364,8 +379,10 @@ class Engine:
         *,
         can_send: bool,
         can_poll: bool,
+        user_incarnation: int,
     ) -> None:
-        """Valid until the user, topic or stream ends. KeyError: the topic is not known."""
+        """Valid until the user, topic or stream ends. `user_incarnation`: of the user for whom offsets that are stored
+        by it count, 0: for nobody. KeyError: the topic is not known."""
     def routes_end_user(self, user_id: int, /) -> None:
         """Those of the user (and of a few others) are decided again."""
     def routes_end_topic(self, namespace: int, /) -> None:
@@ -475,8 +492,17 @@ class Engine:
         self, namespace: int, incarnation: int, kind: int, consumer: int, assignment: int = 0, /
     ) -> int: ...
     def offset_store(
-        self, namespace: int, incarnation: int, kind: int, consumer: int, value: int, assignment: int = 0, /
-    ) -> int: ...
+        self,
+        namespace: int,
+        incarnation: int,
+        kind: int,
+        consumer: int,
+        value: int,
+        assignment: int = 0,
+        user: int = 0,
+        /,
+    ) -> int:
+        """`user`: incarnation of the user for whom the entry counts, 0: nobody."""
     # shared region
     def stats(self, slot: int) -> StatsSlot: ...
     def stats_sums(self, partitions: tuple[object, ...], first: int, end: int, /) -> StatsSums:

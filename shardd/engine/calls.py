@@ -68,11 +68,23 @@ class CallEngine(Protocol):
         kind: int,
         consumer: int,
         assignment: int,
+        user: int,
+        name: int,
         auto_commit: bool,
         /,
     ) -> int: ...
     def call_store(
-        self, owner: int, namespace: int, incarnation: int, kind: int, consumer: int, offset: int, assignment: int, /
+        self,
+        owner: int,
+        namespace: int,
+        incarnation: int,
+        kind: int,
+        consumer: int,
+        offset: int,
+        assignment: int,
+        user: int,
+        name: int,
+        /,
     ) -> int: ...
     def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
     def call_next(self, token: int, /) -> None: ...
@@ -101,11 +113,14 @@ class Place(NamedTuple):
 
 class Reader(NamedTuple):
     """Whose stored offset a read goes on from and moves: kind and id as in `Engine.offset_get`. `assignment`: as a
-    member of a group in that generation."""
+    member of a group in that generation. `user`: the incarnation of the user for whom the entry counts, 0: for nobody.
+    `name`: hash of the consumer's name, 0: it has none."""
 
     kind: int
     consumer: int
     assignment: int = 0
+    user: int = 0
+    name: int = 0
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -171,7 +186,9 @@ class EngineCalls:
 
     async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
         """Stores an offset; the status, at level durable when the device has it."""
-        token = self._engine.call_store(*place, reader.kind, reader.consumer, offset, reader.assignment)
+        token = self._engine.call_store(
+            *place, reader.kind, reader.consumer, offset, reader.assignment, reader.user, reader.name
+        )
         return (await self._end(self._begun(token))).status
 
     async def read(
@@ -191,9 +208,7 @@ class EngineCalls:
         anything is committed, and half of it is asked for.
         """
         while True:
-            token = self._engine.call_read(
-                *place, strategy, value, count, reader.kind, reader.consumer, reader.assignment, auto_commit
-            )
+            token = self._engine.call_read(*place, strategy, value, count, *reader, auto_commit)
             first = await self._end(self._begun(token))
             if first.outcome in (CALL_STATUS, CALL_LAST_WINDOW):
                 return Answer(first.status, first.current_offset, first.messages_count, first.records)
@@ -222,7 +237,7 @@ class EngineCalls:
         return await self._look(place, offset)
 
     async def _look(self, place: Place, offset: int) -> Answer:
-        token = self._begun(self._engine.call_read(*place, POLL_OFFSET, offset, 1, OFFSET_CONSUMER, 0, 0, False))
+        token = self._begun(self._engine.call_read(*place, POLL_OFFSET, offset, 1, OFFSET_CONSUMER, 0, 0, 0, 0, False))
         first = await self._end(token)
         if first.outcome == CALL_WINDOW:
             self._engine.call_cancel(token)

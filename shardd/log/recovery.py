@@ -48,21 +48,26 @@ from shardd.log.trash import move_to_trash
 from shardd.log.unproven_tail import forget_withheld
 from shardd.protocol.errors import Status
 from shardd.runtime.boot import boot_id
+from shardd.runtime.clock import SystemClock
 from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
 
 
-def open_partition(directory: Path, incarnation: int, boot: bytes | None = None) -> Recovered:
+def open_partition(
+    directory: Path, incarnation: int, boot: bytes | None = None, now_us: int | None = None
+) -> Recovered:
     """Makes a partition directory consistent and tells what it holds. A directory that does not exist is an empty
     partition. Reads what is behind the last checkpoints (blocking; the scan releases the GIL). `boot`: of the machine,
-    when it is not this one.
+    when it is not this one. `now_us`: by the believed clock, when stored offsets without a time of use were last used;
+    None: by the wall clock.
 
     Raises NewerIncarnationError when the directory belongs to a later creation than `incarnation`, ValueError when a
     directory on the way is a symbolic link, the marker of an import is damaged or a manifest is of a later version,
     OSError when it cannot be read or repaired: then the partition must not be opened, the others can.
     """
     boot = boot_id() if boot is None else boot
+    now_us = SystemClock().now_us() if now_us is None else now_us
     usual = _open_usual(directory, incarnation, boot, [])
     if usual is not None:
         return usual
@@ -74,7 +79,7 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
     recovered = Recovered()
     tidied = sweep_removed(directory, incarnation, recovered.notes)
     if (directory / layout.OFFSETS).is_dir() and _is_of(directory, incarnation):
-        recovered.notes += bring_up_to_date(directory, incarnation)[1]
+        recovered.notes += bring_up_to_date(directory, incarnation, now_us)[1]
         tidied = True
     if tidied:
         usual = _open_usual(directory, incarnation, boot, recovered.notes)
@@ -90,7 +95,7 @@ def open_partition(directory: Path, incarnation: int, boot: bytes | None = None)
         forget_withheld(directory, incarnation, boot, fresh)
     if imported_end == OPEN_END and not recovered.state:
         _close_import(directory, recovered)
-    _read_offsets(directory, incarnation, recovered)
+    _read_offsets(directory, incarnation, now_us, recovered)
     return recovered
 
 
@@ -102,11 +107,11 @@ def _close_import(directory: Path, recovered: Recovered) -> None:
             write_imported(directory, 0 if last is None else last.start_offset + last.records)
 
 
-def _read_offsets(directory: Path, incarnation: int, recovered: Recovered) -> None:
+def _read_offsets(directory: Path, incarnation: int, now_us: int, recovered: Recovered) -> None:
     """What cannot be read of them the engine meets again, and refuses whoever asks for it. OSError, ValueError: of the
     files of format version 1, without which nothing may be said of them, or of what is no regular file."""
     try:
-        table, notes = bring_up_to_date(directory, incarnation)
+        table, notes = bring_up_to_date(directory, incarnation, now_us)
     except (OSError, UnusableTableError) as error:
         if (directory / layout.OFFSETS).is_dir():
             raise

@@ -1,5 +1,6 @@
-"""The stored offsets of a partition (docs/formats.md#consumer-offsets): one file in format version 2, and before it a
-file of 8 bytes for each consumer or group, which the first opening takes over.
+"""The stored offsets of a partition (docs/formats.md#consumer-offsets): one table in format version 2 of a directory,
+and before it a file of 8 bytes for each consumer or group, which the first opening takes over. The table has versions
+of its own; where an entry has no time of last use, the next opening writes the table anew with the time of now.
 
 The import writes the table whole and durably before it moves anything away, so whatever stops it, one of both is there,
 and the table counts.
@@ -18,6 +19,7 @@ from shardd.log.offsets_table import (
     BYTES_MAX,
     OFFSET_CONSUMER,
     OFFSET_GROUP,
+    VERSION,
     Head,
     StoredOffset,
     Table,
@@ -159,7 +161,7 @@ def _read_value(path: str) -> bytes:
         os.close(descriptor)
 
 
-def bring_up_to_date(directory: Path, incarnation: int) -> tuple[Table | None, list[str]]:
+def bring_up_to_date(directory: Path, incarnation: int, now_us: int) -> tuple[Table | None, list[str]]:
     """Before the engine opens the partition: takes the files of format version 1 over, and writes a table anew that is
     mostly free. The table, and what an operator should know of the import. ValueError as read_table, or for symbolic
     links; OSError: nothing is lost."""
@@ -170,18 +172,27 @@ def bring_up_to_date(directory: Path, incarnation: int) -> tuple[Table | None, l
     table = read_table(directory, incarnation)
     notes: list[str] = []
     if not old.is_dir():
-        if table is not None and table.is_whole and table.is_sparse:
-            with contextlib.suppress(OSError):  # no room: the large one does as well
-                write_table(directory, incarnation, table.offsets)
+        if table is not None and table.is_whole and (table.is_sparse or _is_early(table)):
+            with contextlib.suppress(OSError):  # no room: it does as it is
+                write_table(directory, incarnation, _used(table.offsets, now_us))
     else:
         offsets, surplus = read_offset_files(directory)
         if table is None or not table.counts:
             notes = surplus
             if offsets:
-                write_table(directory, incarnation, offsets)
+                write_table(directory, incarnation, _used(offsets, now_us))
                 table = read_table(directory, incarnation)
         notes = notes + _move_away(directory, keep=bool(notes) or _holds_more(old))
     return table, notes
+
+
+def _is_early(table: Table) -> bool:
+    return table.version != VERSION or table.is_timeless
+
+
+def _used(offsets: Iterable[StoredOffset], now_us: int) -> list[StoredOffset]:
+    """What has no time of last use counts as used now."""
+    return [each if each.used_us else each._replace(used_us=now_us) for each in offsets]
 
 
 def _holds_more(old: Path) -> bool:

@@ -61,6 +61,7 @@ class GroupEngine(Protocol):
         count: int,
         consumer: int,
         assignment: int,
+        user: int,
         auto_commit: bool,
         /,
     ) -> None: ...
@@ -235,6 +236,7 @@ class GroupService:
             request.count,
             group.offsets_id,
             membership.generation,
+            identity.owner,
             request.auto_commit,
         )
         return ByEngine.ANSWERED

@@ -6,6 +6,7 @@ import msgspec
 
 from shardd.metadata.commands import Ref
 from shardd.protocol.errors import ShardError, Status
+from shardd.security import ROOT_USER_ID
 from shardd.service.sessions import Session
 
 
@@ -23,6 +24,12 @@ class Identity(msgspec.Struct, frozen=True):
         if self.user_id is None:
             raise ShardError(Status.UNAUTHENTICATED)
         return self.user_id
+
+    @property
+    def owner(self) -> int:
+        """The user for whom what is stored on behalf of this request counts (docs/adr/0112): an incarnation. 0: it
+        counts for no user, as what root stores does."""
+        return 0 if self.user == ROOT_USER_ID else self.incarnation
 
     @property
     def ref(self) -> Ref:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from shardd.engine import batch_check, xxh32
-from shardd.engine.calls import Answer, Place, Reader
+from shardd.engine.calls import Answer, Place
 from shardd.metadata import Metadata
 from shardd.metadata.state import Partition, Topic
 from shardd.protocol import limits, requests
@@ -19,7 +19,7 @@ from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine, GroupService, NothingPolled
 from shardd.service.identity import Identity
-from shardd.service.offsets import consumer_id, partition_or_first
+from shardd.service.offsets import partition_or_first, plain_reader
 from shardd.service.partition_calls import PartitionCalls
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 from shardd.service.routes import balanced_counter
@@ -113,7 +113,7 @@ class MessageService:
             return await self._groups.poll(identity, request)
         require_numbers(limits.U32_MAX, request.consumer.identifier, request.partition, request.count)
         require_numbers(limits.U64_MAX, request.value)
-        reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
+        reader = plain_reader(identity, request.consumer)
         place_read: tuple[Place, Partition] | None = None
 
         async def read(place: Place, partition: Partition) -> Answer:

@@ -5,6 +5,8 @@ Storing the offset of a plain consumer is native for connections; here is what t
 
 from __future__ import annotations
 
+import xxhash
+
 from shardd.engine import xxh32
 from shardd.engine.calls import Place, Reader
 from shardd.groups import Membership
@@ -49,6 +51,18 @@ def _require_history(partition: Partition, request: _Request) -> None:
 
 
 _Work = tuple[Session, Membership, ConsumerGroup, Home]
+
+
+def name_hash_of(name: str) -> int:
+    """Tells consumer names with one number apart: `hash_name` of the engine. Never 0."""
+    return xxhash.xxh3_64_intdigest(name.encode()) or 1
+
+
+def plain_reader(identity: Identity, consumer: Consumer) -> Reader:
+    """A plain consumer that reads or stores for the user of a request."""
+    name = consumer.identifier
+    name_hash = name_hash_of(name) if isinstance(name, str) else 0
+    return Reader(ConsumerKind.CONSUMER, consumer_id(consumer), user=identity.owner, name=name_hash)
 
 
 class OffsetService:
@@ -109,7 +123,12 @@ class OffsetService:
         stored: int | None = None
         try:
             await self._calls.store_offset(
-                home, ConsumerKind.GROUP, known.offsets_id, request.offset, membership.generation
+                home,
+                ConsumerKind.GROUP,
+                known.offsets_id,
+                request.offset,
+                assignment=membership.generation,
+                user=identity.owner,
             )
             stored = request.offset
         finally:
@@ -119,7 +138,7 @@ class OffsetService:
     async def _store(self, identity: Identity, request: requests.StoreOffset) -> None:
         require_numbers(limits.U32_MAX, request.consumer.identifier, request.partition)
         require_numbers(limits.U64_MAX, request.offset)
-        reader = Reader(ConsumerKind.CONSUMER, consumer_id(request.consumer))
+        reader = plain_reader(identity, request.consumer)
 
         async def store(place: Place, partition: Partition) -> int:
             _require_history(partition, request)

@@ -122,9 +122,13 @@ class PartitionCalls:
             self._raise(answer)
         return answer.value
 
-    async def store_offset(self, home: Home, kind: int, consumer: int, offset: int, assignment: int = 0) -> None:
-        """`ShardError` 4100, 3007, 10002, 10006 or 3023; 3022 for a member whose `assignment` is an old one."""
-        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment)
+    async def store_offset(
+        self, home: Home, kind: int, consumer: int, offset: int, *, assignment: int = 0, user: int = 0
+    ) -> None:
+        """`ShardError` 4100, 3007, 10002, 10006 or 3023; 3022 for a member whose `assignment` is an old one.
+
+        `user`: the incarnation of the user for whom the entry counts, 0: for nobody."""
+        call = _Call(Operation.STORE_OFFSET, home, kind, consumer, offset=offset, assignment=assignment, user=user)
         self._raise(await self._call(call))
 
     async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
@@ -193,7 +197,7 @@ class PartitionCalls:
         if call.operation is Operation.DELETE_SEGMENTS:
             return _Answer(await self._delete_segments(place, call.count))
         if call.operation is Operation.STORE_OFFSET:
-            status = engine.offset_store(*place, call.kind, call.consumer, call.offset, call.assignment)
+            status = engine.offset_store(*place, call.kind, call.consumer, call.offset, call.assignment, call.user)
             return _Answer(await self._durably(place, status))
         if call.operation is Operation.LEASE:
             return _Answer(self._leases.take(place, call.user, call.offset, call.count))

@@ -42,6 +42,12 @@ async def wait_for_owner(attempt: int) -> None:
     await asyncio.sleep(OWNER_WAIT_STEP_MS * attempt / 1000)
 
 
+def _incarnation(state: State, identity: Identity) -> int:
+    """A route is asked for by the id of a user alone."""
+    user = state.users.get(identity.user)
+    return 0 if user is None else Identity(user.id, user.incarnation).owner
+
+
 class RouteEngine(Protocol):
     """The part of the engine with the route table. Keys of routes are identifiers as a client wrote them; a topic is
     named by the namespace of its partition 0."""
@@ -59,6 +65,7 @@ class RouteEngine(Protocol):
         *,
         can_send: bool,
         can_poll: bool,
+        user_incarnation: int,
     ) -> None: ...
     def routes_end_user(self, user_id: int, /) -> None: ...
     def routes_end_topic(self, namespace: int, /) -> None: ...
@@ -105,6 +112,7 @@ class RouteService:
                     _name(found_stream, found),
                     can_send=base.permitted(state, identity, Rule.SEND_MESSAGES, found_stream, found),
                     can_poll=base.permitted(state, identity, Rule.POLL_MESSAGES, found_stream, found),
+                    user_incarnation=_incarnation(state, identity),
                 )
                 entered.append(True)
 

@@ -34,22 +34,25 @@ def trouble_in(outcome: Outcome) -> Trouble | None:
     return trouble_of(outcome)
 
 
-def recover_all(data: Path, batch: Iterable[tuple[PartitionIds, int]], state: State, system: System) -> list[Outcome]:
-    """Of partitions and their incarnations. A full disk gets the room of the reserve once."""
+def recover_all(
+    data: Path, batch: Iterable[tuple[PartitionIds, int]], state: State, system: System, now_us: int
+) -> list[Outcome]:
+    """Of partitions and their incarnations; `now_us` by the believed clock. A full disk gets the room of the reserve
+    once."""
     outcomes: list[Outcome] = []
     for ids, incarnation in batch:
         directory = layout.partition_directory(data, *ids)
         window = window_of(state.streams[ids[0]].topics[ids[1]], system)
-        outcome = _recover_one(directory, incarnation, window)
+        outcome = _recover_one(directory, incarnation, window, now_us)
         if trouble_in(outcome) is Trouble.ROOM and Reserve(data).release():
-            outcome = _recover_one(directory, incarnation, window)
+            outcome = _recover_one(directory, incarnation, window, now_us)
         outcomes.append(outcome)
     return outcomes
 
 
-def _recover_one(directory: Path, incarnation: int, window: IdWindow) -> Outcome:
+def _recover_one(directory: Path, incarnation: int, window: IdWindow, now_us: int) -> Outcome:
     try:
-        found = open_partition(directory, incarnation)
+        found = open_partition(directory, incarnation, now_us=now_us)
         found.known_ids = known_ids(directory, found, window)
     except (OSError, ValueError, MemoryError) as error:
         return error

@@ -84,6 +84,7 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._system = settings.system
+        self._jump_max_us = self._system.retention.clock_jump_max_ms * 1000
         self._segment_size_bytes = self._system.segment_size_bytes
         self._limits = RetentionLimits(settings)
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
@@ -151,7 +152,7 @@ class OwnedPartitions:
             while waiting:
                 batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 4))]
                 began_ns = time.monotonic_ns()
-                outcomes = await threads.run(self._recover_all, batch, state)
+                outcomes = await threads.run(self._recover_all, batch, state, self._now_us())
                 self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
                 for (ids, identity), outcome in zip(batch, outcomes, strict=True):
                     if identity_in(current(), ids) == identity:
@@ -173,7 +174,7 @@ class OwnedPartitions:
                 identity = identity_in(current(), ids)
                 if identity is None or ids not in self._waiting:
                     continue
-                [outcome] = await threads.run(self._recover_all, [(ids, identity)], current())
+                [outcome] = await threads.run(self._recover_all, [(ids, identity)], current(), self._now_us())
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 del self._waiting[ids]
@@ -220,7 +221,7 @@ class OwnedPartitions:
             for ids in change.closing:
                 self._close(ids)
                 await slices.next()
-            trashed, found = await threads.run(self._exchange_files, change, left_alone, new)
+            trashed, found = await threads.run(self._exchange_files, change, left_alone, new, self._now_us())
             slices = _Slices()
             for ids, identity in change.opening:
                 directory = str(layout.partition_directory(self._data, *ids))
@@ -251,13 +252,13 @@ class OwnedPartitions:
                 await slices.next()
 
     def _exchange_files(
-        self, change: Change, left_alone: frozenset[PartitionIds], new: State
+        self, change: Change, left_alone: frozenset[PartitionIds], new: State, now_us: int
     ) -> tuple[bool, dict[PartitionIds, Outcome]]:
         """In a helper thread: what was closed goes; whether anything went, and what lies where a partition opens."""
         trashed = remove_closed(self._data, change, left_alone)
         directories = Directories(self._data)
         there = [item for item in change.opening if directories.find(item[0])[1]]
-        outcomes = self._recover_all(there, new)
+        outcomes = self._recover_all(there, new, now_us)
         return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
@@ -288,9 +289,14 @@ class OwnedPartitions:
     def _owns(self, ids: PartitionIds) -> bool:
         return owner(namespace(*ids), self._shards) == self._shard
 
-    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State) -> list[Outcome]:
+    def _now_us(self) -> int:
+        """By the believed clock, which belongs to the loop."""
+        return self._engine.expiry_clock(self._jump_max_us).now_us
+
+    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State, now_us: int) -> list[Outcome]:
         """In a helper thread, or on the loop for single ones."""
-        return recover_all(self._data, [(ids, incarnation) for ids, (incarnation, _) in batch], state, self._system)
+        places = [(ids, incarnation) for ids, (incarnation, _) in batch]
+        return recover_all(self._data, places, state, self._system, now_us)
 
     def _open_as(self, ids: PartitionIds, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
         """Opens what was recovered, without the offsets of groups that were deleted.

@@ -122,7 +122,7 @@ class SimEngine:
         return Status.OK if known else Status.CONSUMER_OFFSET_NOT_FOUND
 
     def offset_store(
-        self, packed: int, incarnation: int, kind: int, group: int, offset: int, assignment: int = 0
+        self, packed: int, incarnation: int, kind: int, group: int, offset: int, assignment: int = 0, user: int = 0
     ) -> int:
         place = self._place(packed, group)
         known = self._store.has_heard(place) and self._store.has_polled(place, assignment)
@@ -140,7 +140,7 @@ class SimEngine:
 
     def execute_poll(self, connection: int, owner: int, packed: int, incarnation: int, *rest: Any) -> None:
         """As the engine's: GroupPolledEvent follows."""
-        _strategy, _value, count, group, assignment, auto_commit = rest
+        _strategy, _value, count, group, assignment, _user, auto_commit = rest
         poll = _Poll(packed, incarnation, group, assignment, count, auto_commit)
         work = self._execute(connection, owner, poll)
         asyncio.get_running_loop().create_task(work)

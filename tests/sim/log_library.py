@@ -92,6 +92,9 @@ class Place(Structure):
     _fields_ = [
         ("value", c_uint64),
         ("sequence", c_uint64),
+        ("used_us", c_uint64),
+        ("owner", c_uint64),
+        ("name", c_uint64),
         ("place", c_uint32),
         ("id", c_uint32),
         ("kind", c_uint8),

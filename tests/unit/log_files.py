@@ -18,7 +18,7 @@ INCARNATION = 7
 
 def write_offset_files(directory: Path, offsets: list[StoredOffset]) -> None:
     """Stored offsets as format version 1 has them."""
-    for kind, number, value in offsets:
+    for kind, number, value, *_use in offsets:
         holder = directory / layout.OFFSETS / (layout.CONSUMERS if kind == OFFSET_CONSUMER else layout.GROUPS)
         holder.mkdir(parents=True, exist_ok=True)
         (holder / str(number)).write_bytes(value.to_bytes(8, "little"))

@@ -22,7 +22,7 @@ from shardd.log.manifest import Checkpoint, Manifest, write_manifest
 from shardd.log.recovery import open_partition
 from shardd.log.segment_reader import opened
 from shardd.log.single_pass import LogPass
-from shardd.log.stored_offsets import read_offsets
+from shardd.log.stored_offsets import read_offsets, write_table
 from shardd.metadata import commands
 from shardd.metadata.log_file import FILE_NAME
 from shardd.runtime.throttle import Throttle
@@ -86,7 +86,19 @@ def test_an_offset_that_was_stored_before_the_first_message_is_kept(data: DataDi
     made = back_up(data)
     restore_backup(made.path, data.path.with_name("restored"))
     directory = layout.partition_directory(data.path.with_name("restored"), 0, 0, 2)
-    assert read_offsets(directory, incarnation_in(data.path.with_name("restored"))) == ([(1, 9, 0)], [])
+    assert read_offsets(directory, incarnation_in(data.path.with_name("restored"))) == ([(1, 9, 0, 0, 0, 0)], [])
+
+
+def test_the_use_of_stored_offsets_is_in_the_backup(data: DataDirectory, tmp_path: Path) -> None:
+    used = [OFFSETS[0]._replace(used_us=5, owner=17, name=2**64 - 1), OFFSETS[1]]
+    source = layout.partition_directory(data.path, 0, 0, 0)
+    write_table(source, incarnation_in(data.path), used)
+    made = back_up(data)
+    assert made.backup.format_version == 3
+    verify_backup(made.path)
+    restore_backup(made.path, tmp_path / "restored")
+    directory = layout.partition_directory(tmp_path / "restored", 0, 0, 0)
+    assert read_offsets(directory, incarnation_in(tmp_path / "restored")) == (used, [])
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -102,7 +114,9 @@ def test_a_restore_makes_a_directory_of_the_version_that_was_backed_up(tmp_path:
     assert (directory / layout.OFFSETS).exists() is (version == 1)
     assert read_offsets(directory, incarnation_in(restored)) == (OFFSETS, [])
     open_partition(directory, incarnation_in(restored))  # as the next server does
-    assert read_offsets(directory, incarnation_in(restored)) == (OFFSETS, [])
+    offsets, notes = read_offsets(directory, incarnation_in(restored))
+    assert ([each._replace(used_us=0) for each in offsets], notes) == (OFFSETS, [])
+    assert all(each.used_us for each in offsets)  # what has no time counts as used at that start
     assert not (directory / layout.OFFSETS).exists()
 
 
@@ -300,7 +314,7 @@ def _with(made: Made, **changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (b'"format_version":2', b'"format_version":3', "format version 3"),
+        (b'"format_version":2', b'"format_version":4', "format version 4"),
         (b"shardd-backup", b"shardd-backuq", "no backup"),
         (b'"partitions"', b'"partition_"', "damaged"),
         (b"}\n", b"} \n", "damaged"),

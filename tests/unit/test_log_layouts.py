@@ -31,11 +31,12 @@ from shardd.log.segment_layout import PLAIN
 from shardd.log.segment_reader import segment_starts
 from shardd.log.segment_scrub import SegmentScrub
 from shardd.log.segments import check_sealed, scan_segment
+from shardd.log.stored_offsets import write_table
 from shardd.log.verified_slices import SegmentExtent
 from shardd.runtime.boot import boot_id
 from shardd.runtime.throttle import Throttle
 from tests.unit import log_files
-from tests.unit.backup_data import SEGMENT_COUNT, DataDirectory, back_up, kept_log
+from tests.unit.backup_data import OFFSETS, SEGMENT_COUNT, DataDirectory, back_up, kept_log
 from tests.unit.test_backup_hostile import rewritten
 
 FIRST = log_files.segment(0, [15, 5], 1000)
@@ -52,8 +53,11 @@ def manifest_with(bits: int, incarnation: int) -> bytes:
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataDirectory:
-    """Partition 0 has the segment in question, a dense one behind it, and one more."""
-    return DataDirectory(tmp_path / "data")
+    """Partition 0 has the segment in question, a dense one behind it, and one more. Its stored offsets have a time:
+    without one a start would look closer for their sake."""
+    made = DataDirectory(tmp_path / "data")
+    write_table(made.partition(0), made.incarnation(0), [each._replace(used_us=1) for each in OFFSETS])
+    return made
 
 
 @pytest.fixture(params=["with a .log", "with .blocks", "with an index alone", "with nothing else"])

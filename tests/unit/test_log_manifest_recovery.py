@@ -79,7 +79,7 @@ def test_a_healthy_partition_is_opened_in_one_call(directory: Path) -> None:
 def test_both_ways_find_the_same(directory: Path) -> None:
     """A foreign file makes the careful way do it: canary that the two are really different."""
     write_whole(directory)
-    write_table(directory, INCARNATION, [StoredOffset(OFFSET_GROUP, 7, 2), StoredOffset(OFFSET_CONSUMER, 7, 2)])
+    write_table(directory, INCARNATION, [StoredOffset(OFFSET_GROUP, 7, 2, 1), StoredOffset(OFFSET_CONSUMER, 7, 2, 1)])
     for index in (ACTIVE.index, ACTIVE.index[:-32], ACTIVE.index + bytes(16), ACTIVE.index[:-16] + bytes(16)):
         layout.segment_index(directory, 3).write_bytes(index)
         found = []

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,15 +16,19 @@ from shardd.config.loader import load_settings
 from shardd.engine import Engine
 from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, write_incarnation
+from shardd.log.offsets_table import OFFSET_CONSUMER, StoredOffset
 from shardd.log.recovered import Recovered
+from shardd.log.stored_offsets import read_table
 from shardd.metadata import Record, State, Topic, apply, commands
 from shardd.metadata.commands import Ref
 from shardd.runtime.helper_threads import HelperThreads
 from shardd.worker import opening, partitions
 from shardd.worker.partitions import OwnedPartitions
+from tests.support.first_offsets import first_table
 
 PARTITIONS = 40
 TIMEOUT_S = 20
+BELIEVED_US = 1_000_000_000_000_000
 
 
 class Calls:
@@ -47,6 +52,9 @@ class Calls:
         self._count()
         self.open[ns] = (incarnation, state)
         return 0, 0
+
+    def expiry_clock(self, _jump_max_us: int) -> SimpleNamespace:
+        return SimpleNamespace(now_us=BELIEVED_US)
 
     def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()
@@ -81,7 +89,7 @@ def test_the_loop_goes_on_while_directories_are_scanned(tmp_path: Path, monkeypa
     make_directories(tmp_path, 3)
     loop_ran = threading.Event()
 
-    def slow(directory: Path, incarnation: int) -> Recovered:
+    def slow(directory: Path, incarnation: int, *, now_us: int) -> Recovered:
         assert loop_ran.wait(TIMEOUT_S), "the scan waits for the loop, and the loop for the scan"
         return Recovered()
 
@@ -169,7 +177,7 @@ def test_what_is_deleted_during_a_recovery_is_not_opened_and_goes_to_the_trash(
     make_directories(tmp_path, 3)
     now = full = state_with(PARTITIONS)
 
-    def delete_meanwhile(directory: Path, incarnation: int) -> Recovered:
+    def delete_meanwhile(directory: Path, incarnation: int, *, now_us: int) -> Recovered:
         nonlocal now
         now = deleted(full)
         return Recovered()
@@ -196,7 +204,7 @@ def test_what_a_full_disk_left_read_only_is_opened_when_there_is_room(
     make_directories(tmp_path, 2)
     full = True
 
-    def open_partition(directory: Path, incarnation: int) -> Recovered:
+    def open_partition(directory: Path, incarnation: int, *, now_us: int) -> Recovered:
         if full and directory.name == "1":
             raise OSError(errno.ENOSPC, "no room")
         return Recovered()
@@ -244,7 +252,7 @@ def test_an_open_that_fails_for_room_or_for_the_moment_is_tried_again(
                 check(True)
             return super().partition_open(ns, incarnation, slot, *rest)
 
-    def open_partition(directory: Path, incarnation: int) -> Recovered:
+    def open_partition(directory: Path, incarnation: int, *, now_us: int) -> Recovered:
         check(False)
         return Recovered()
 
@@ -275,7 +283,7 @@ def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
 ) -> None:
     make_directories(tmp_path, 1)
 
-    def open_partition(directory: Path, incarnation: int) -> Recovered:
+    def open_partition(directory: Path, incarnation: int, *, now_us: int) -> Recovered:
         raise error
 
     monkeypatch.setattr(opening, "open_partition", open_partition)
@@ -292,3 +300,19 @@ def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
         await threads.close()
 
     run(scenario())
+
+
+def test_stored_offsets_of_version_1_count_as_used_at_the_time_that_the_engine_believes(tmp_path: Path) -> None:
+    make_directories(tmp_path, 1)
+    directory = layout.partition_directory(tmp_path, 0, 0, 0)
+    (directory / layout.CONSUMER_OFFSETS).write_bytes(first_table(2, [StoredOffset(OFFSET_CONSUMER, 7, 0)]))
+
+    async def scenario() -> None:
+        state, calls, threads = state_with(1), Calls(), HelperThreads(2)
+        await owned(calls, tmp_path).recover(lambda: state, threads)
+        await threads.close()
+
+    run(scenario())
+    table = read_table(directory, 2)
+    assert table is not None
+    assert table.offsets == [StoredOffset(OFFSET_CONSUMER, 7, 0, BELIEVED_US)]

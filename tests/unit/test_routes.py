@@ -316,9 +316,9 @@ def test_the_engine_refuses_partitions_and_decisions_that_make_no_sense(scene: S
         with pytest.raises(ValueError, match="slot"):
             engine.route_topic_put(1, 1 << 50, 0, array("Q", [1]), array("I", [1 << 31]))
         with pytest.raises(KeyError):
-            engine.route_put(0, b"s", b"t", 1 << 50, can_send=True, can_poll=True)
+            engine.route_put(0, b"s", b"t", 1 << 50, can_send=True, can_poll=True, user_incarnation=0)
         with pytest.raises(ValueError, match="identifiers"):
-            engine.route_put(0, bytes(300), bytes(300), 1 << 50, can_send=True, can_poll=True)
+            engine.route_put(0, bytes(300), bytes(300), 1 << 50, can_send=True, can_poll=True, user_incarnation=0)
         engine.route_topic_put(1, 1 << 50, 0, array("Q"), array("I"))
         assert engine.route_topic_known(1 << 50)
         engine.routes_end_stream(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from shardd.log import layout
 from shardd.log.incarnation import write_incarnation
 from shardd.log.offsets_table import (
     ENTRY_BYTES,
+    HALF_BYTES,
     HEAD_BYTES,
     OFFSET_CONSUMER,
     OFFSET_GROUP,
+    VERSION,
     Half,
     StoredOffset,
     encode_half,
@@ -26,7 +29,8 @@ from shardd.log.offsets_table import (
 )
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
-from shardd.log.stored_offsets import read_offsets, read_table, write_table
+from shardd.log.stored_offsets import read_offsets, read_table, repair_table, write_table
+from tests.support.first_offsets import first_table
 from tests.unit.log_files import INCARNATION, segment, tree, write, write_offset_files
 
 STORED = [
@@ -45,8 +49,11 @@ def directory(tmp_path: Path) -> Path:
 
 
 def stored(directory: Path) -> list[StoredOffset]:
+    """What an opening has left in the table: each entry has a time, which is none of the test's."""
     table = read_table(directory, INCARNATION)
-    return [] if table is None else sorted(table.offsets)
+    found = [] if table is None else sorted(table.offsets)
+    assert all(each.used_us for each in found)
+    return [each._replace(used_us=0) for each in found]
 
 
 def test_the_files_of_version_1_are_taken_over(directory: Path) -> None:
@@ -153,7 +160,7 @@ def test_an_import_that_is_stopped_at_any_step_loses_nothing(tmp_path: Path, mon
             except _StoppedError:
                 whole = False
         offsets, notes = read_offsets(directory, INCARNATION)
-        assert (sorted(offsets), notes) == (sorted(STORED), []), done
+        assert (sorted(each[:3] for each in offsets), notes) == (sorted(each[:3] for each in STORED), []), done
         assert open_partition(directory, INCARNATION).notes == []
         assert stored(directory) == sorted(STORED) and not (directory / layout.OFFSETS).exists()
         if whole:
@@ -186,8 +193,10 @@ def test_an_import_without_room_keeps_the_partition_closed_and_the_files(
 
 def test_a_table_that_is_mostly_free_is_written_anew(directory: Path) -> None:
     sequence = iter(range(1, 1000))
-    entries = [encode_half(Half(next(sequence), OFFSET_GROUP, number, 2)) + bytes(32) for number in range(30)]
-    entries += [encode_half(Half(next(sequence), 0, 0, 0)) + bytes(32)] * 91
+    entries = [
+        encode_half(Half(next(sequence), OFFSET_GROUP, number, 2, 1)) + bytes(HALF_BYTES) for number in range(30)
+    ]
+    entries += [encode_half(Half(next(sequence), 0, 0, 0)) + bytes(HALF_BYTES)] * 91
     path = directory / layout.CONSUMER_OFFSETS
     path.write_bytes(encode_head(INCARNATION) + b"".join(entries))
     open_partition(directory, INCARNATION)
@@ -199,11 +208,39 @@ def test_a_table_that_is_mostly_free_is_written_anew(directory: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_table_of_version_1_is_taken_over_with_the_time_of_its_opening(directory: Path) -> None:
+    path = directory / layout.CONSUMER_OFFSETS
+    path.write_bytes(first_table(INCARNATION, STORED))
+    assert read_offsets(directory, INCARNATION) == (STORED, [])
+    before_us = time.time_ns() // 1000
+    assert open_partition(directory, INCARNATION).notes == []
+    table = read_table(directory, INCARNATION)
+    assert table is not None and table.version == VERSION
+    assert all(each.used_us >= before_us and not each.owner and not each.name for each in table.offsets)
+    assert stored(directory) == sorted(STORED)
+    content = path.read_bytes()
+    open_partition(directory, INCARNATION)
+    assert path.read_bytes() == content  # a later start is no use of them
+
+
+def test_a_damaged_table_of_version_1_keeps_what_counts(directory: Path) -> None:
+    content = bytearray(first_table(INCARNATION, STORED))
+    content[20] ^= 1  # its head
+    (directory / layout.CONSUMER_OFFSETS).write_bytes(content)
+    recovered = open_partition(directory, INCARNATION)
+    assert len(recovered.notes) == 1 and "its head is damaged" in recovered.notes[0]
+    assert recovered.groups == [0]
+    repair_table(directory, INCARNATION)
+    table = read_table(directory, INCARNATION)
+    assert table is not None and table.version == VERSION and table.is_whole
+    assert sorted(each[:3] for each in table.offsets) == sorted(each[:3] for each in STORED)
+
+
 def test_a_table_that_cannot_be_written_anew_is_used_as_it_is(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk without room must not close a partition for the sake of its size."""
     open_partition(directory, INCARNATION)
     halves = [Half(number + 1, OFFSET_GROUP * (number < 3), number, 2) for number in range(99)]
-    entries = [encode_half(half) + bytes(32) for half in halves]
+    entries = [encode_half(half) + bytes(HALF_BYTES) for half in halves]
     (directory / layout.CONSUMER_OFFSETS).write_bytes(encode_head(INCARNATION) + b"".join(entries))
     before = tree(directory)
 
@@ -268,7 +305,7 @@ def test_a_birth_that_never_came_to_the_device_is_no_damage(directory: Path, con
 
 def test_a_table_of_a_later_version_keeps_the_partition_closed(directory: Path) -> None:
     head = bytearray(encode_head(INCARNATION))
-    head[8] = 2
+    head[8] = 3
     head[56:] = xxhash.xxh3_64_intdigest(bytes(head[:56])).to_bytes(8, "little")
     path = directory / layout.CONSUMER_OFFSETS
     path.write_bytes(head)

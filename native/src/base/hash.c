@@ -28,4 +28,9 @@ uint32_t hash_place(uint64_t ns) {
     return (uint32_t)(ns >> 32);
 }
 
+uint64_t hash_name(const void *data, size_t length) {
+    uint64_t hash = XXH3_64bits(data, length);
+    return hash != 0 ? hash : 1;
+}
+
 uint32_t hash_xxh32(const void *data, size_t length) { return XXH32(data, length, 0); }

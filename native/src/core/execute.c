@@ -11,7 +11,8 @@
 
 uint32_t execute_store(owned *target, const partition_request *what) {
     if (!fences_pass(&target->fences, what->consumer_id, what->assignment)) return STATUS_NOT_RESOLVED_CONSUMER;
-    uint32_t status = partition_offset_store(target->p, what->consumer_kind, what->consumer_id, what->value);
+    uint32_t status = partition_offset_store_by(target->p, what->consumer_kind, what->consumer_id, what->value,
+                                                &what->by_user);
     sync_mark_dirty(target);
     return status;
 }
@@ -123,6 +124,7 @@ static execution poll_or_store(core *k, session *who, const route *r, request_ki
                               .consumer_id = q->consumer_id,
                               .consumer_kind = q->kind == CONSUMER_GROUP ? OFFSET_GROUP : OFFSET_CONSUMER,
                               .assignment = q->assignment,
+                              .by_user = {.owner = r->user_incarnation, .name = q->name},
                               .auto_commit = q->auto_commit,
                               .bytes_max = q->bytes_max};
     session_count_streak(who, p->owner, k->options.shard);
@@ -151,6 +153,7 @@ static execution as_member(core *k, session *who, const route *r, request_kind k
     who->work.offset = q->value;
     q->partition_id = s->partitions[who->work.at].partition;
     q->consumer_id = s->offsets_id;
+    q->name = 0;
     q->assignment = s->generation;
     return poll_or_store(k, who, r, kind, q, from);
 }

@@ -53,8 +53,8 @@ void read_answer_status(read_job *job, uint32_t status) {
 /* The stored offset moves before the last bytes of the answer leave (docs/protocol/messages.md#auto-commit). */
 static uint32_t commit_offset(read_job *job) {
     sync_mark_dirty(job->target);
-    return partition_offset_store(job->target->p, job->what.consumer_kind, job->what.consumer_id,
-                                  job->cursor.last_offset);
+    return partition_offset_store_by(job->target->p, job->what.consumer_kind, job->what.consumer_id,
+                                     job->cursor.last_offset, &job->what.by_user);
 }
 
 void read_break_off(read_job *job) {

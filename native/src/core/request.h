@@ -3,6 +3,7 @@
 #ifndef SHARDD_CORE_REQUEST_H
 #define SHARDD_CORE_REQUEST_H
 #include "log/batch.h"
+#include "log/offsets_table.h"
 #include "log/producers.h"
 
 #include <stdbool.h>
@@ -41,6 +42,7 @@ typedef struct consumer_request {
     uint32_t bytes_max;   /* POLL: of an answer, but one message; 0: no bound */
     uint32_t wait_ms;     /* POLL: for messages, when there are none */
     uint32_t kept_length; /* of a poll that waits: what is kept of its payload meanwhile */
+    uint64_t name;        /* hash_name() of the consumer's name; 0: it is a number */
     uint64_t assignment;  /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
@@ -73,6 +75,7 @@ typedef struct partition_request {
     uint32_t consumer_id;
     uint64_t value;
     uint64_t assignment; /* fence.h; 0: not as a member */
+    offset_user by_user; /* of the offset that is stored */
     producer_batch by;   /* SEND */
 } partition_request;
 #endif

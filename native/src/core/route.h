@@ -47,7 +47,8 @@ typedef struct route {
     uint32_t user_id;
     uint32_t key_length;
     uint64_t hash;
-    uint64_t user_version; /* of the place of its user; it does not count at another one */
+    uint64_t user_version;     /* of the place of its user; it does not count at another one */
+    uint64_t user_incarnation; /* of who stores offsets; 0: they count for no user */
     bool can_send, can_poll;
     route_topic *topic; /* referenced */
     uint8_t key[];

@@ -61,9 +61,11 @@ typedef struct descriptor {
     uint8_t dialect;               /* LINK_POLL: whose head stands before the records; 0: none */
     uint8_t unused[3];
     uint64_t assignment; /* generation of the group's assignment (fence.h); 0: not as a member */
-    uint64_t timestamp;
-    uint32_t bytes_max; /* LINK_POLL: of the records, but one; 0: no bound */
-    uint8_t reserved[12];
+    union {
+        uint64_t timestamp; /* of an answer with LINK_FLAG_PRODUCED */
+        uint32_t bytes_max; /* LINK_POLL: of the records, but one; 0: no bound */
+    };
+    uint64_t owner, name; /* LINK_POLL, LINK_STORE: of who stores the offset (offset_user) */
 } descriptor;
 _Static_assert(sizeof(descriptor) == 128, "two cache lines");
 

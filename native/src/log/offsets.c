@@ -9,7 +9,8 @@
 #include <stdlib.h>
 
 #define CAPACITY_MIN 8u
-#define LOWERED_AT_ONCE 512u /* places: 32 KiB of the file */
+#define LOWERED_AT_ONCE 256u /* places: 32 KiB of the file */
+#define READ_NOTED_US UINT64_C(86400000000)
 
 static uint32_t slot_of(const offsets *o, uint8_t kind, uint32_t id) {
     uint64_t key = id ^ ((uint64_t)kind << 32);
@@ -115,9 +116,17 @@ static void take_place(offsets *o) {
 typedef struct loading {
     offsets *o;
     int fd;
+    const offsets_scan *scan;
+    uint64_t now_us;
     free_place *doubles; /* older entries of a consumer that has another one: a deletion was lost with the power */
     uint32_t doubles_count;
 } loading;
+
+static offset_use use_of(const loading *l, const offsets_place *what) {
+    offset_use use = what->use;
+    if (use.used_us == 0) use.used_us = l->now_us;
+    return use;
+}
 
 static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const offsets_place *what) {
     uint8_t data[OFFSETS_ENTRY_BYTES];
@@ -125,12 +134,14 @@ static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const off
     free_place *doubles = realloc(l->doubles, (l->doubles_count + 1) * sizeof(*doubles));
     if (doubles == NULL) return -1;
     l->doubles = doubles;
-    if (offsets_read_places(l->o->disk, l->fd, entry->place, 1, data) != 0) return -1;
-    offsets_decode_place(data, &before);
+    uint32_t bytes = l->scan->entry_bytes;
+    if (offsets_read_places(l->o->disk, l->fd, bytes, entry->place, 1, data) != 0) return -1;
+    offsets_decode_place(data, bytes, &before);
     bool newer = what->sequence > before.sequence;
     doubles[l->doubles_count++] = newer ? (free_place){entry->place, entry->half} : (free_place){place, what->half};
     if (!newer) return 0;
     entry->value = what->value;
+    entry->use = use_of(l, what);
     entry->place = place;
     entry->half = what->half;
     return 0;
@@ -143,15 +154,16 @@ static int load(void *context, uint32_t number, const offsets_place *what) {
     offset_entry *entry = find(l->o, what->kind, what->id);
     if (entry != NULL) return keep_newer(l, entry, number, what);
     if (reserve(l->o) != 0) return -1;
-    place(l->o, &(offset_entry){what->value, what->id, number, what->kind, what->half});
+    place(l->o, &(offset_entry){what->value, use_of(l, what), what->id, number, what->kind, what->half});
     return 0;
 }
 
 /* Without it they would come back when the newer one is deleted. Best effort. */
 static void forget_doubles(const loading *l) {
+    if (l->o->old) return; /* they are not taken over */
     for (uint32_t i = 0; i < l->doubles_count && offsets_file(l->o) >= 0; i++) {
         const free_place *f = &l->doubles[i];
-        if (offsets_file_put(l->o, f->place, !f->half, 0, 0, 0) == 0) give_place(l->o, f->place, !f->half);
+        if (offsets_file_put(l->o, f->place, !f->half, &(offsets_half){0}) == 0) give_place(l->o, f->place, !f->half);
     }
 }
 
@@ -163,18 +175,19 @@ static void forget(offsets *o) {
     o->free_places = NULL;
     o->capacity = o->count = o->places = o->free_count = o->free_capacity = 0;
     o->sequence = 0;
-    o->exists = o->dirty = o->directory_dirty = o->lowest_known = false;
+    o->exists = o->dirty = o->directory_dirty = o->lowest_known = o->old = false;
 }
 
-int offsets_open(offsets *o) {
+int offsets_open(offsets *o, uint64_t now_us) {
     offsets_scan scan;
-    loading l = {.o = o, .fd = offsets_file_open(o, O_RDONLY)};
+    loading l = {.o = o, .scan = &scan, .now_us = now_us, .fd = offsets_file_open(o, O_RDONLY)};
     if (l.fd < 0) return errno == ENOENT ? 0 : -1;
     int result = offsets_scan_file(o->disk, l.fd, o->incarnation, &scan, load, &l), error = errno;
     o->disk->close(o->disk->context, l.fd);
     if (result == 0 && scan.head == OFFSETS_HEAD_UNKNOWN) result = -1, error = EPROTO;
     if (result == 0 && scan.head != OFFSETS_HEAD_UNBORN && scan.head != OFFSETS_HEAD_FOREIGN) {
         o->exists = o->dirty = o->directory_dirty = true;
+        o->old = scan.entry_bytes == OFFSETS_FIRST_ENTRY_BYTES;
         o->places = scan.places;
         o->sequence = scan.sequence;
         forget_doubles(&l);
@@ -200,36 +213,57 @@ static bool is_full(const offsets *o) { return o->count >= o->count_max || next_
 
 bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id) { return !is_full(o) || find(o, kind, id) != NULL; }
 
-static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
+static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value, const offset_use *use) {
     free_place to = next_place(o);
     if (is_full(o)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
     if (reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
-    uint32_t status = offsets_file_put(o, to.place, !to.half, kind, id, value);
+    offsets_half content = {.value = value, .use = *use, .id = id, .kind = kind};
+    uint32_t status = offsets_file_put(o, to.place, !to.half, &content);
     if (status != 0) return status;
     take_place(o);
-    place(o, &(offset_entry){value, id, to.place, kind, !to.half});
+    place(o, &(offset_entry){value, *use, id, to.place, kind, !to.half});
     lowest_changed(o, UINT64_MAX, value);
     return 0;
 }
 
-uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value) {
+/* The next half of an entry. */
+static uint32_t put(offsets *o, offset_entry *entry, uint64_t value, const offset_use *use) {
+    offsets_half content = {.value = value, .use = *use, .id = entry->id, .kind = entry->kind};
+    uint32_t status = offsets_file_put(o, entry->place, !entry->half, &content);
+    if (status != 0) return status;
+    entry->half = !entry->half;
+    entry->use = *use;
+    return 0;
+}
+
+uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value, const offset_use *use) {
     ASSERT(kind == OFFSET_CONSUMER || kind == OFFSET_GROUP);
     uint32_t status = have_file(o);
     if (status != 0) return status;
     offset_entry *entry = find(o, kind, id);
-    if (entry == NULL) return store_new(o, kind, id, value);
-    status = offsets_file_put(o, entry->place, !entry->half, kind, id, value);
+    if (entry == NULL) return store_new(o, kind, id, value, use);
+    status = put(o, entry, value, use);
     if (status != 0) return status;
-    entry->half = !entry->half;
     lowest_changed(o, entry->value, value);
     entry->value = value;
     return 0;
 }
 
+bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value) {
+    offset_entry *entry = find(o, kind, id);
+    if (entry == NULL) return false;
+    *value = entry->value;
+    if (now_us < entry->use.used_us || now_us - entry->use.used_us < READ_NOTED_US) return true;
+    offset_use use = entry->use;
+    use.used_us = now_us;
+    if (offsets_file(o) < 0 || put(o, entry, entry->value, &use) != 0) entry->use = use; /* tried again in a day */
+    return true;
+}
+
 uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
     offset_entry *entry = find(o, kind, id);
     if (entry == NULL) return STATUS_CONSUMER_OFFSET_NOT_FOUND;
-    if (have_file(o) != 0 || offsets_file_put(o, entry->place, !entry->half, 0, 0, 0) != 0)
+    if (have_file(o) != 0 || offsets_file_put(o, entry->place, !entry->half, &(offsets_half){0}) != 0)
         return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
     give_place(o, entry->place, !entry->half);
     lowest_changed(o, entry->value, UINT64_MAX);
@@ -259,14 +293,16 @@ static void lower_in_file(offsets *o, uint32_t first, uint32_t count, uint64_t e
     uint8_t data[LOWERED_AT_ONCE * OFFSETS_ENTRY_BYTES];
     offset_entry *lowered[LOWERED_AT_ONCE] = {NULL};
     uint32_t from = count, to = 0;
-    if (offsets_read_places(o->disk, o->fd, first, count, data) != 0) return;
+    if (offsets_read_places(o->disk, o->fd, OFFSETS_ENTRY_BYTES, first, count, data) != 0) return;
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *at = data + (size_t)i * OFFSETS_ENTRY_BYTES;
         offsets_place what;
-        offsets_decode_place(at, &what);
+        offsets_decode_place(at, OFFSETS_ENTRY_BYTES, &what);
         lowered[i] = find_above(o, first + i, &what, end);
         if (lowered[i] == NULL) continue;
-        offsets_encode_half(at + (what.half ? 0 : OFFSETS_HALF_BYTES), what.kind, what.id, end, ++o->sequence);
+        offsets_half half = {
+            .value = end, .sequence = ++o->sequence, .use = lowered[i]->use, .id = what.id, .kind = what.kind};
+        offsets_encode_half(at + (what.half ? 0 : OFFSETS_HALF_BYTES), &half);
         if (from == count) from = i;
         to = i + 1;
     }
@@ -281,11 +317,13 @@ bool offsets_lower(offsets *o, uint64_t end, bool in_file) {
     for (uint32_t i = 0; i < o->capacity && !any; i++) any = o->entries[i].kind != 0 && o->entries[i].value > end;
     if (!any) return false;
     o->lowest_known = false;
-    if (in_file && offsets_file(o) >= 0)
+    bool old = o->old; /* it is made anew of what is in memory */
+    if (in_file && !old && offsets_file(o) >= 0)
         for (uint32_t first = 0; first < o->places; first += LOWERED_AT_ONCE)
             lower_in_file(o, first, o->places - first < LOWERED_AT_ONCE ? o->places - first : LOWERED_AT_ONCE, end);
     for (uint32_t i = 0; i < o->capacity; i++)
         if (o->entries[i].kind != 0 && o->entries[i].value > end) o->entries[i].value = end;
+    if (in_file && old) offsets_file(o);
     return true;
 }
 

@@ -15,6 +15,7 @@
 
 typedef struct offset_entry {
     uint64_t value;
+    offset_use use;
     uint32_t id;
     uint32_t place; /* in the file */
     uint8_t kind;   /* OFFSET_CONSUMER, OFFSET_GROUP; 0: free */
@@ -37,6 +38,7 @@ typedef struct offsets {
     uint64_t sequence; /* the highest in the file */
     uint64_t lowest;   /* value; when it is known */
     bool lowest_known;
+    bool old; /* the file is of version 1: made anew before its first change */
     uint64_t incarnation;
     bool exists;          /* the file */
     bool dirty;           /* written since the last sync */
@@ -50,16 +52,20 @@ typedef struct offsets {
 } offsets;
 
 /* Reads the file, if there is one that is ours: what was written before this process may be in the page cache only, so
- * it is dirty. 0, or -1 and errno (EPROTO: of a later version). */
-int offsets_open(offsets *o);
+ * it is dirty. What has no time of last use counts as used at `now_us`. 0, or -1 and errno (EPROTO: of a later
+ * version). */
+int offsets_open(offsets *o, uint64_t now_us);
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
+/* The same for a consumer that goes on from there: it is used now. The file learns of that once a day, as far as it
+ * can be written. */
+bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value);
 /* False: a store would be refused with 3023, since there are as many as there may be. */
 bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */
 uint64_t offsets_lowest(offsets *o);
 /* File, then memory. 0, 10006 (write), 3023 (open, or no place for one more): memory and what counts in the file stay
  * as they were. */
-uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value);
+uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value, const offset_use *use);
 /* 0, 3021 (nothing stored), 3011 (the value stays). */
 uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id);
 /* Forgets all of them, in memory and, best effort, by a file without any. */

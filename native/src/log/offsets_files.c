@@ -52,10 +52,16 @@ int offsets_file_make(offsets *o) {
     uint32_t place = 0;
     for (uint32_t i = 0; i < o->capacity; i++)
         if (o->entries[i].kind != 0)
-            offsets_encode_half(content + position_of(place++, 0), o->entries[i].kind, o->entries[i].id,
-                                o->entries[i].value, o->sequence + 1);
+            offsets_encode_half(content + position_of(place++, 0), &(offsets_half){.value = o->entries[i].value,
+                                                                                   .sequence = o->sequence + 1,
+                                                                                   .use = o->entries[i].use,
+                                                                                   .id = o->entries[i].id,
+                                                                                   .kind = o->entries[i].kind});
     path_of(o, path, sizeof(path));
-    int fd = file_make_whole(o->disk, o->files, path, content, length), error = errno;
+    /* A file of version 1 holds what was promised: its successor is on the device before it takes the name. */
+    int fd = o->old ? file_make_whole_durably(o->disk, o->files, path, content, length)
+                    : file_make_whole(o->disk, o->files, path, content, length);
+    int error = errno;
     free(content);
     errno = error;
     if (fd < 0) return -1;
@@ -70,6 +76,7 @@ int offsets_file_make(offsets *o) {
     o->free_count = 0;
     o->sequence++;
     o->exists = o->dirty = o->directory_dirty = true;
+    o->old = false;
     return 0;
 }
 
@@ -84,16 +91,18 @@ int offsets_file(offsets *o) {
         file_list_use(&o->files->offset_files, &o->listed);
         return o->fd;
     }
-    int fd = o->exists ? offsets_file_open(o, O_RDWR) : -1;
+    bool there = o->exists && !o->old;
+    int fd = there ? offsets_file_open(o, O_RDWR) : -1;
     if (fd >= 0) cache(o, fd);
-    else if ((o->exists && errno != ENOENT) || offsets_file_make(o) != 0) return -1;
+    else if ((there && errno != ENOENT) || offsets_file_make(o) != 0) return -1;
     return o->fd;
 }
 
-uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, uint8_t kind, uint32_t id, uint64_t value) {
-    uint8_t content[OFFSETS_HALF_BYTES];
-    struct iovec part = {.iov_base = content, .iov_len = sizeof(content)};
-    offsets_encode_half(content, kind, id, value, ++o->sequence); /* of a write that fails, too: it may be there */
+uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, offsets_half *content) {
+    uint8_t bytes[OFFSETS_HALF_BYTES];
+    struct iovec part = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+    content->sequence = ++o->sequence; /* of a write that fails, too: it may be there */
+    offsets_encode_half(bytes, content);
     o->dirty = true;
     return file_write(o->disk, o->fd, &part, 1, position_of(place, half), NULL) == 0 ? 0 : STATUS_CANNOT_WRITE_TO_FILE;
 }
@@ -105,6 +114,7 @@ int offsets_file_write(offsets *o, uint32_t first, uint8_t *data, uint32_t count
 }
 
 int offsets_duplicate(offsets *o) {
+    if (o->old) return offsets_file_open(o, O_RDONLY); /* a sync changes nothing in it */
     int fd = offsets_file(o);
     if (fd < 0) return -1;
     fd = file_duplicate(o->disk, o->files, fd);

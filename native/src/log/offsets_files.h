@@ -8,8 +8,8 @@
 int offsets_file(offsets *o);
 /* Makes the file anew of what is in memory: all places change. 0, or -1 and errno: nothing has changed. */
 int offsets_file_make(offsets *o);
-/* Writes one half. 0, 10006, 3023. */
-uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, uint8_t kind, uint32_t id, uint64_t value);
+/* Writes one half, with the next sequence. 0, 10006. */
+uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, offsets_half *content);
 /* Writes whole places from `first` on, into the file that is open. 0 or -1. */
 int offsets_file_write(offsets *o, uint32_t first, uint8_t *data, uint32_t count);
 void offsets_file_close(offsets *o);

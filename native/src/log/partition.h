@@ -263,6 +263,8 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 
 /* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+/* The same for a consumer that goes on from there: its offset is in use. */
+bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 /* How far a consumer is behind what polls see; without a stored offset all of it. `since_us`: when the first message
  * that it has not passed was taken, near to it where only files know (partition_lag.c); 0: there is none, or not
  * known. */
@@ -278,9 +280,12 @@ uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id);
 /* What lies beside the log and could not be read: errno, 0: it could. */
 int partition_unread_offsets(const partition *p);
 int partition_unread_producers(const partition *p);
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id,
-                                uint64_t value);                           /* 0, 4100, 3007, 10002, 10006, 3023 */
+uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint64_t value,
+                                   const offset_user *by);                 /* 0, 4100, 3007, 10002, 10006, 3023 */
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id); /* 0, 3021, 3007, 10002, 3011 */
+static inline uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
+    return partition_offset_store_by(p, kind, id, value, &(offset_user){0});
+}
 
 /* ---- the log start (partition_start.c, partition_clean.c, docs/adr/0040-the-log-start.md) ---- */
 /* New limits, for what is there and what comes. */

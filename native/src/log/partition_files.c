@@ -129,7 +129,7 @@ int file_create_anew(const disk *d, file_cache *cache, const char *path) {
     return gone == 0 ? file_open(d, cache, path, O_RDWR | O_CREAT | O_EXCL) : -1;
 }
 
-int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length) {
+static int make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length, bool durably) {
     char temporary[FILE_PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= sizeof(temporary)) {
         errno = ENAMETOOLONG;
@@ -139,6 +139,7 @@ int file_make_whole(const disk *d, file_cache *cache, const char *path, void *da
     if (fd < 0) return -1;
     struct iovec part = {.iov_base = data, .iov_len = length};
     int result = file_write(d, fd, &part, 1, 0, NULL);
+    if (result == 0 && durably) result = d->fdatasync(d->context, fd);
     while (result == 0 && (result = d->rename(d->context, temporary, path)) != 0 && errno == EINTR) result = 0;
     if (result == 0) return fd;
     int error = errno;
@@ -146,6 +147,14 @@ int file_make_whole(const disk *d, file_cache *cache, const char *path, void *da
     d->unlink(d->context, temporary); /* what stays behind is never read */
     errno = error;
     return -1;
+}
+
+int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length) {
+    return make_whole(d, cache, path, data, length, false);
+}
+
+int file_make_whole_durably(const disk *d, file_cache *cache, const char *path, void *data, size_t length) {
+    return make_whole(d, cache, path, data, length, true);
 }
 
 bool file_error_poisons(int error) { return error == EIO || error == EUCLEAN || error == ENODEV || error == ENXIO; }

@@ -28,6 +28,8 @@ int file_make_directories(const disk *d, const char *path, unsigned *made);
 int file_create_anew(const disk *d, file_cache *cache, const char *path);
 /* Makes `path` with its whole content or not at all: "<path>.tmp", then rename. The open descriptor, or -1. */
 int file_make_whole(const disk *d, file_cache *cache, const char *path, void *data, size_t length);
+/* The same in the place of a file whose content was promised: the device has the new one before it gets the name. */
+int file_make_whole_durably(const disk *d, file_cache *cache, const char *path, void *data, size_t length);
 /* Errors after which nobody knows what the device holds: the partition takes no more writes. */
 bool file_error_poisons(int error);
 #endif

@@ -91,7 +91,7 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
     case POLL_LAST:
         if (!partition_last_readable(p, partition_visible_end(p), count, start)) return STATUS_CANNOT_READ_FILE;
         break;
-    case POLL_NEXT: *start = offsets_get(&p->offsets, kind, id, &stored) ? stored + 1 : 0; break;
+    case POLL_NEXT: *start = partition_offset_read(p, kind, id, &stored) ? stored + 1 : 0; break;
     default: return STATUS_INVALID_COMMAND;
     }
     if (*start < partition_first_offset(p)) *start = partition_first_offset(p);

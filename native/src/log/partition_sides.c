@@ -3,6 +3,7 @@
 #include "log/partition_internal.h"
 
 #include "base/clock.h"
+#include "log/expiry_clock.h"
 
 #include <errno.h>
 
@@ -42,8 +43,10 @@ static bool lower_offsets(partition *p) {
     return any && p->state == 0;
 }
 
+static uint64_t now_of(const partition *p) { return p->clock != NULL ? expiry_clock_now(p->clock) : 0; }
+
 bool partition_open_offsets(partition *p) {
-    if (offsets_open(&p->offsets) != 0) {
+    if (offsets_open(&p->offsets, now_of(p)) != 0) {
         side_failed(&p->offsets_side, errno);
         return false;
     }
@@ -60,6 +63,10 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
     return !p->closed && offsets_get(&p->offsets, kind, id, value);
 }
 
+bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
+    return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), value);
+}
+
 uint32_t partition_offsets_known(partition *p) { return p->closed ? 0 : partition_have_offsets(p); }
 
 uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id) {
@@ -69,13 +76,14 @@ uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id) {
     return offsets_has_place(&p->offsets, kind, id) ? 0 : (uint32_t)STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
 }
 
-uint32_t partition_offset_store(partition *p, uint8_t kind, uint32_t id, uint64_t value) {
+uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint64_t value, const offset_user *by) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset)) return STATUS_INVALID_OFFSET;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
     partition_barrier_moved(p);
-    return offsets_store(&p->offsets, kind, id, value);
+    offset_use use = {.used_us = now_of(p), .owner = by->owner, .name = by->name};
+    return offsets_store(&p->offsets, kind, id, value, &use);
 }
 
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {

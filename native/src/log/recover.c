@@ -199,7 +199,7 @@ static int add_group(void *context, uint32_t place, const offsets_place *what) {
     return 0;
 }
 
-/* Nothing in it is damaged, and it is not mostly free places. */
+/* Nothing in it is damaged or of an earlier version, and it is not mostly free places. */
 static bool read_table(const recovery *r) {
     offsets_scan scan;
     struct stat st;
@@ -208,7 +208,8 @@ static bool read_table(const recovery *r) {
     bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
                  offsets_scan_file(&disk_system, fd, r->incarnation, &scan, add_group, r->out) == 0;
     close(fd);
-    return whole && scan.head == OFFSETS_HEAD_WHOLE && scan.hurt == 0 && !offsets_scan_is_sparse(&scan);
+    return whole && scan.head == OFFSETS_HEAD_WHOLE && scan.hurt == 0 && scan.timeless == 0 &&
+           scan.entry_bytes == OFFSETS_ENTRY_BYTES && !offsets_scan_is_sparse(&scan);
 }
 
 /* ---- idempotent producers ---- */

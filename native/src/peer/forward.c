@@ -124,6 +124,8 @@ static descriptor descriptor_of(const forwarded *f, const partition_request *wha
                     .consumer_id = what->consumer_id,
                     .value = what->value,
                     .assignment = what->assignment,
+                    .owner = what->by_user.owner,
+                    .name = what->by_user.name,
                     .dialect = f->to.dialect,
                     .bytes_max = what->bytes_max,
                     .flags = what->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};

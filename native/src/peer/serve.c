@@ -307,6 +307,7 @@ static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
                               .consumer_id = d->consumer_id,
                               .value = d->value,
                               .assignment = d->assignment,
+                              .by_user = {.owner = d->owner, .name = d->name},
                               .auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0,
                               .bytes_max = d->bytes_max};
     if (target == NULL || target->incarnation != d->incarnation) caller_again(&to);

@@ -32,6 +32,7 @@ static bool parse_head(reader *r, consumer_request *out) {
     if (consumer_length == 0) return false;
     bool numeric = consumer[0] == IDENTIFIER_NUMERIC;
     out->consumer_id = numeric ? load_u32(consumer + 2) : hash_xxh32(consumer + 2, consumer[1]);
+    out->name = numeric ? 0 : hash_name(consumer + 2, consumer[1]);
     out->address = r->at;
     out->stream_length = take_identifier(r);
     out->topic_length = out->stream_length != 0 ? take_identifier(r) : 0;

@@ -41,7 +41,9 @@ static uint32_t take_consumer(reader *r, bool numbered, uint8_t *out, consumer_r
     }
     uint32_t length = take_identifier(r, out, q->kind == CONSUMER_GROUP ? 1 : 0);
     if (length == 0) return 0;
-    q->consumer_id = out[0] == IDENTIFIER_NUMERIC ? load_u32(out + 2) : hash_xxh32(out + 2, out[1]);
+    bool numeric = out[0] == IDENTIFIER_NUMERIC;
+    q->consumer_id = numeric ? load_u32(out + 2) : hash_xxh32(out + 2, out[1]);
+    q->name = numeric ? 0 : hash_name(out + 2, out[1]);
     return length;
 }
 

@@ -59,8 +59,8 @@ class Bodies:
     async def read(
         self, request: Request, owner: Hashable, host: str, peer: Peer, body_bytes_max: int | None = None
     ) -> tuple[HeldBody, bytes]:
-        """RejectedError 400, 408, 413, 503. What has room has it until it leaves. `body_bytes_max`: of this one, where it
-        may have less than others."""
+        """RejectedError 400, 408, 413, 503. What has room has it until it leaves. `body_bytes_max`: of this one, where
+        it may have less than others."""
         bytes_max = self._body_bytes_max if body_bytes_max is None else min(body_bytes_max, self._body_bytes_max)
         held = HeldBody(self._room, owner, host, peer)
         declared = request.headers.get("content-length", "")

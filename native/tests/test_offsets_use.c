@@ -1,0 +1,133 @@
+/* Stored offsets: who stored them and when they were used; files of version 1. */
+#include "test_offsets_support.h"
+
+/* A file of version 1, as programs before wrote it: entries of two halves of 32 bytes. */
+static size_t make_first_table(uint8_t *out, uint32_t count) {
+    memset(out, 0, 64 + (size_t)count * 64);
+    offsets_encode_head(out, 1);
+    out[8] = 1;
+    out[12] = 64;
+    uint64_t checksum = XXH3_64bits(out, 56);
+    memcpy(out + 56, &checksum, 8);
+    for (uint32_t id = 0; id < count; id++) {
+        uint8_t *half = out + 64 + (size_t)id * 64 + id % 2 * 32;
+        uint64_t words[3] = {id, 10 + id, (10 + id) | (uint64_t)OFFSET_CONSUMER << 56};
+        memcpy(half, words, sizeof(words));
+        checksum = XXH3_64bits(half, sizeof(words));
+        memcpy(half + 24, &checksum, 8);
+    }
+    return 64 + (size_t)count * 64;
+}
+
+static void test_a_table_of_version_1_opens_and_becomes_version_2_with_the_first_store(void) {
+    static model m;
+    partition_options options;
+    uint8_t first[64 + 20 * 64], now[4096];
+    for (int head_is_whole = 0; head_is_whole < 2; head_is_whole++) {
+        partition *p = open_with(&options, &m, 100);
+        partition_release(p);
+        size_t length = make_first_table(first, 20);
+        if (!head_is_whole) memset(first, 0, 64); /* lost: the entries tell their version */
+        write_table(first, length);
+        p = reopen(&options);
+        sync_all(p);
+        for (uint32_t id = 0; id < 20; id++) CHECK_EQUAL(get(p, OFFSET_CONSUMER, id), 10 + id);
+        CHECK_EQUAL(read_table(now, sizeof(now)), length); /* nothing is written before somebody stores */
+        CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 77), 0);
+        CHECK_EQUAL(read_table(now, sizeof(now)), 64 + 20 * 128);
+        CHECK_EQUAL(now[8], 2);
+        p = kill_and_open(p, &options);
+        for (uint32_t id = 0; id < 20; id++) CHECK_EQUAL(get(p, OFFSET_CONSUMER, id), id == 3 ? 77 : 10 + id);
+        end(p, &m);
+    }
+}
+
+/* The old file holds what was promised: as long as there is no room for the new one it is the one that counts. */
+static void test_a_table_of_version_1_stays_while_the_disk_is_full(void) {
+    static fault_disk faulty;
+    static model m;
+    partition_options options;
+    uint8_t first[64 + 20 * 64], now[4096];
+    fault_disk_init(&faulty);
+    partition *p = open_with(&options, &m, 100);
+    partition_release(p);
+    size_t length = make_first_table(first, 20);
+    write_table(first, length);
+    options.disk = &faulty.disk;
+    fault_disk_heal(&faulty);
+    memset(faulty.calls, 0, sizeof(faulty.calls));
+    faulty.plan[FAULT_WRITE].at = 1;
+    faulty.plan[FAULT_WRITE].times = 1000;
+    faulty.plan[FAULT_WRITE].error = ENOSPC;
+    p = reopen(&options);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 77), 10006);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 3), 13);
+    CHECK_EQUAL(read_table(now, sizeof(now)), length);
+    CHECK(memcmp(now, first, length) == 0);
+    fault_disk_heal(&faulty);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 77), 0);
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 3), 77);
+    CHECK_EQUAL(get(p, OFFSET_CONSUMER, 4), 14);
+    end(p, &m);
+}
+
+static uint64_t wall_now_us;
+static uint64_t wall_of_test(void *context) {
+    (void)context;
+    return wall_now_us;
+}
+static int64_t monotonic_of_test(void *context) {
+    (void)context;
+    return (int64_t)wall_now_us;
+}
+
+static uint64_t word_of(const uint8_t *half, size_t at) {
+    uint64_t word;
+    memcpy(&word, half + at, 8);
+    return word;
+}
+
+static void test_an_entry_tells_who_stored_it_and_when_it_was_used(void) {
+    static model m;
+    partition_options options;
+    uint8_t data[512];
+    const uint8_t *half = data + 64, *other = data + 128;
+    const uint64_t day_us = UINT64_C(86400000000);
+    expiry_clock clock = {.wall_us = wall_of_test, .monotonic_us = monotonic_of_test};
+    uint64_t value;
+    wall_now_us = 1000 * day_us;
+    partition *p = open_with(&options, &m, 100);
+    options.clock = &clock;
+    p = kill_and_open(p, &options);
+    offset_user by = {.owner = 17, .name = 0xabcdef};
+    CHECK_EQUAL(partition_offset_store_by(p, OFFSET_CONSUMER, 7, 5, &by), 0);
+    read_table(data, sizeof(data));
+    CHECK_EQUAL(word_of(half, 24), 1000 * day_us);
+    CHECK_EQUAL(word_of(half, 32), 17);
+    CHECK_EQUAL(word_of(half, 40), 0xabcdef);
+    wall_now_us += day_us - 1;
+    CHECK(partition_offset_read(p, OFFSET_CONSUMER, 7, &value) && value == 5);
+    CHECK_EQUAL(read_table(data, sizeof(data)), 64 + 64); /* used within a day: nothing is written */
+    wall_now_us += 1;
+    CHECK(partition_offset_read(p, OFFSET_CONSUMER, 7, &value) && value == 5);
+    CHECK_EQUAL(read_table(data, sizeof(data)), 64 + 128);
+    CHECK_EQUAL(word_of(other, 8), 5);
+    CHECK_EQUAL(word_of(other, 24), 1001 * day_us);
+    CHECK_EQUAL(word_of(other, 32), 17); /* who reads owns nothing */
+    p = kill_and_open(p, &options);
+    by.owner = 18;
+    CHECK_EQUAL(partition_offset_store_by(p, OFFSET_CONSUMER, 7, 6, &by), 0); /* it passes on with a store */
+    read_table(data, sizeof(data));
+    CHECK_EQUAL(word_of(half, 32), 18);
+    end(p, &m);
+}
+
+int main(void) {
+    test_root_make();
+    RUN(test_a_table_of_version_1_opens_and_becomes_version_2_with_the_first_store);
+    RUN(test_a_table_of_version_1_stays_while_the_disk_is_full);
+    RUN(test_an_entry_tells_who_stored_it_and_when_it_was_used);
+    test_root_remove();
+    return check_report();
+}

@@ -52,9 +52,8 @@ class GapError(ClientError):
 
 
 _FREE: Final = (PermissionDeniedError, InvalidRequestError, UnstorableError)
-_FREE_STATUSES: Final = frozenset(
-    {statuses.STREAM_NOT_FOUND, statuses.TOPIC_NOT_FOUND, statuses.TOPIC_FULL, statuses.NOT_WRITTEN}
-)
+# not NOT_WRITTEN (10006): a device that fails may keep what it could not be told to take back, and a restart finds it
+_FREE_STATUSES: Final = frozenset({statuses.STREAM_NOT_FOUND, statuses.TOPIC_NOT_FOUND, statuses.TOPIC_FULL})
 
 
 def _frees(error: ClientError) -> bool:

@@ -7,9 +7,8 @@ Lines know nothing of transports: they wait in `aside()`, which is whatever the 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -22,17 +21,3 @@ so nothing may have been done yet that the request would have to answer for."""
 def aside() -> AbstractContextManager[None]:
     """To wait in. Other tasks that the request has made, which have a copy of its context, hold nothing to lend."""
     return STEP_ASIDE.get()()
-
-
-@asynccontextmanager
-async def locked_aside(lock: asyncio.Lock) -> AsyncIterator[None]:
-    """As `async with lock`, and whoever waits for it has stepped aside."""
-    if lock.locked():
-        with aside():
-            await lock.acquire()
-    else:
-        await lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

@@ -60,6 +60,11 @@ class FairTurns:
         self._free = places
         self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a newcomer has to wait: also while a place is on its way to the next one that waits."""
+        return not self._free
+
     @asynccontextmanager
     async def turn(self, path: Sequence[str]) -> AsyncIterator[None]:
         if self._free:

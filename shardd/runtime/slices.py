@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from shardd.runtime.aside import locked_aside
+from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.threads import UnwantedError
 
 SLICE_MS: Final = 1.0
@@ -20,7 +20,7 @@ class Slices:
     the memory that they need until they are done is that of one."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()  # first come, first served
+        self._turn = FairTurns(1)  # under one path: first come, first served
         self._used_s = 0.0  # in this turn of the loop
 
     async def run(self, steps: Iterable[object], wanted: Callable[[], bool] | None = None) -> None:
@@ -28,8 +28,8 @@ class Slices:
         begins at once: `UnwantedError` when it says no.
         """
         loop, work = asyncio.get_running_loop(), iter(steps)
-        waited = self._turn.locked()
-        async with locked_aside(self._turn):
+        waited = self._turn.is_busy
+        async with self._turn.turn(()):
             while True:
                 if self._used_s >= SLICE_MS / 1000:
                     await asyncio.sleep(0)  # behind `_next_turn`

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.client import Client, Producer, commands
+from shardd.client import Client, Producer, commands, errors, statuses
 from shardd.client.errors import ClientError, ConnectionLostError, DeliveryError, Fate, of_status
-from shardd.client.idempotence import ProducerError, Sequencer
+from shardd.client.idempotence import ProducerError, Sequencer, _frees
 from shardd.client.outbox import Batch, Lane
 from tests.support import wire
 from tests.support.relay import Relay
@@ -304,3 +304,9 @@ def _one_round(
         partition.take(*partition.late.pop(0))
     for batch, _ in lane.settle(now, True):
         ends[batch.records[0]] = batch.fate
+
+
+def test_number_of_a_batch_that_a_failing_device_refused_is_not_given_again() -> None:
+    """The device may keep what it could not be told to take back, and the next start counts it (10006)."""
+    assert _frees(errors.of_status(statuses.TOPIC_FULL))
+    assert not any(_frees(errors.of_status(status)) for status in (3007, statuses.NOT_WRITTEN, 10009))

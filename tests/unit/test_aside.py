@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, cast
@@ -11,8 +13,9 @@ from typing import Final, cast
 import pytest
 
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.aside import STEP_ASIDE, locked_aside
+from shardd.runtime.aside import STEP_ASIDE
 from shardd.runtime.fair_turns import FairTurns
+from shardd.runtime.slices import Slices
 from shardd.service.sessions import Session
 from shardd.transport.door.clients import DoorClient
 from shardd.transport.door.places import ASIDE_BYTES_MAX, ASIDE_BYTES_MIN, REQUESTS_MAX, Places, Work
@@ -128,10 +131,10 @@ def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None
     """It could be sent away where the request itself does not wait."""
 
     async def main() -> None:
-        crowd, lock = Crowd(), asyncio.Lock()
+        crowd, turns = Crowd(), FairTurns(1)
 
         async def inner() -> None:
-            async with locked_aside(lock):
+            async with turns.turn(()):
                 pass
 
         async def outer(work: Work) -> None:
@@ -140,7 +143,7 @@ def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None
 
         work = Work(1, 1, 1, False, False, 0.0)
         crowd.places.enter(work)
-        async with lock:
+        async with turns.turn(()):
             work.task = asyncio.get_running_loop().create_task(outer(work))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -173,3 +176,29 @@ def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str)
 
 def test_the_walk_over_services_would_find_a_lock() -> None:
     assert primitives(ast.parse("class A:\n    def __init__(self):\n        self.x = asyncio.Lock()\n")) == ["Lock"]
+
+
+def test_a_computation_comes_while_the_turn_is_on_its_way_to_another_it_waits_aside() -> None:
+    """A lock is free from its release until the task of the next one runs, which has it all the same."""
+
+    async def main() -> None:
+        slices, asides = Slices(), 0
+
+        @contextlib.contextmanager
+        def counted() -> Iterator[None]:
+            nonlocal asides
+            asides += 1
+            yield
+
+        async def other() -> None:
+            await slices.run(())
+
+        async with slices._turn.turn(()):
+            waiting = asyncio.get_running_loop().create_task(other())
+            await asyncio.sleep(0)
+        STEP_ASIDE.set(counted)
+        await slices.run(())
+        await waiting
+        assert asides == 1
+
+    on_loop(main)

@@ -64,6 +64,7 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
 }
 
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
+    if (p->state != 0) return partition_offset_get(p, kind, id, value); /* nothing is written there */
     return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), value);
 }
 

@@ -103,7 +103,7 @@ Handler = Callable[[Call], Awaitable[object]]
 class Endpoint(msgspec.Struct, frozen=True):
     """`path`: with {names}; `body`, `query`, `reply`: their types. A handler returns a value of `reply`, nothing, or a
     whole response. `binary`: it takes `BATCH` as well; `media`: what it answers when that is no JSON.
-    `waits`: for the turn of a password; its body is small, and has no part in the room for bodies until then."""
+    `waits`: for a turn, as that of a password; its body is small, and has no part in the room for bodies until then."""
 
     method: str
     path: str

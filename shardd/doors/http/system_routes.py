@@ -193,5 +193,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/clients", get_clients, "Who is connected", reply=list[Client]),
     Endpoint("GET", "/clients/{client}", get_client, "A client and its groups", reply=ClientDetails),
     Endpoint("GET", "/cluster/metadata", get_cluster_metadata, "The nodes", reply=ClusterMetadata),
-    Endpoint("POST", "/snapshot", get_snapshot, "An archive about the server", body=SnapshotRequest, media=ZIP),
+    Endpoint(
+        "POST", "/snapshot", get_snapshot, "An archive about the server", body=SnapshotRequest, media=ZIP, waits=True
+    ),
 )

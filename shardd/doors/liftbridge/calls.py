@@ -63,7 +63,7 @@ class Crowd:
 
         def give_way() -> None:
             nonlocal gave_way
-            gave_way = True
+            gave_way = call.gave_way = True
             task.cancel()
 
         try:
@@ -110,7 +110,8 @@ class Gate:
 
 class Call:
     """One call of a method. `address`: "ip:port" of its client; `host`: what it is counted as. `owner`: whose share it
-    counts in: the user's when he is known, until then the host's."""
+    counts in: the user's when he is known, until then the host's. `gave_way`: another caller has its place, or its
+    room."""
 
     def __init__(self, gate: Gate, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self.method = method
@@ -119,6 +120,7 @@ class Call:
         gate.connections.called(self.address)
         self.host = network_of(self.address)
         self.owner: Hashable = self.host
+        self.gave_way = False
         self._gate = gate
         self._credential = Credential()
 
@@ -192,9 +194,12 @@ class Call:
             except TimeoutError:
                 self._gate.connections.end(self.address)
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"the answer was not taken in {whole_s:.0f} s") from None
-            except asyncio.CancelledError:  # it gives way, or has ended anyway
-                self._gate.connections.end(self.address)
+            except asyncio.CancelledError:
+                if self.gave_way:
+                    self._gate.connections.end(self.address)
                 raise
+            except grpc.aio.BaseError:  # the client has ended the call: there is no one to tell
+                raise asyncio.CancelledError from None
 
     @property
     def login(self) -> tuple[Credential, str]:

@@ -45,13 +45,12 @@ class _Peer:
     """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or
     is older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
 
-    __slots__ = ("address", "ends", "host", "is_settled", "since_s")
+    __slots__ = ("address", "host", "is_settled", "since_s")
 
     def __init__(self, host: str = "", address: str = "", since_s: float = 0.0) -> None:
         self.host = host
         self.address = address
         self.since_s = since_s
-        self.ends = False
         self.is_settled = not host
 
 
@@ -130,15 +129,14 @@ class ConnectionShares:
             if peer is not None:
                 found[socket_name] = peer
                 peer.is_settled = peer.is_settled or peer.address in called or now_s - peer.since_s > YOUNG_S
-            if peer is not None and peer.address in ended:
-                peer.ends = True
-            if socket_name and (peer is None or not peer.is_settled or peer.ends or peer.host in self._shut_out):
+            judged = peer is None or not peer.is_settled or peer.address in ended or peer.host in self._shut_out
+            if socket_name and judged:
                 asked.append((socket_name, int(name)))
         of = Counter(peer.host for peer in found.values())
         for number, (socket_name, descriptor) in enumerate(asked):
             if number % _STEP == _STEP - 1:
                 await asyncio.sleep(0)
-            peer = self._judge(descriptor, socket_name, found.get(socket_name), of, called)
+            peer = self._judge(descriptor, socket_name, found.get(socket_name), of, called, ended)
             if peer is None:
                 found.pop(socket_name, None)
             elif socket_name not in found:
@@ -150,7 +148,13 @@ class ConnectionShares:
         return sum(1 for peer in found.values() if peer.host)
 
     def _judge(
-        self, descriptor: int, socket_name: str, known: _Peer | None, of: Counter[str], called: AbstractSet[str]
+        self,
+        descriptor: int,
+        socket_name: str,
+        known: _Peer | None,
+        of: Counter[str],
+        called: AbstractSet[str],
+        ended: AbstractSet[str] = frozenset(),
     ) -> _Peer | None:
         """Whose connection it is; _OTHER: nobody's, or it was shut down; None: it is gone. The descriptor is the
         library's and may be another socket at any moment: what is looked at, and shut down, is a copy."""
@@ -166,7 +170,7 @@ class ConnectionShares:
             if not peer.host:
                 return peer
             peer.is_settled = peer.is_settled or peer.address in called or peer.address in self._called
-            if not peer.ends and peer.host not in self._shut_out:
+            if peer.address not in ended and peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
                 if not too_many and (peer.is_settled or _received(connection) <= BEFORE_CALL_BYTES_MAX):
                     return peer

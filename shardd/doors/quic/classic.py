@@ -41,6 +41,7 @@ _PAYLOAD_BYTES_MAX: Final = 4096  # of a command without a line here, as over TC
 _LONG_PAYLOADS: Final[dict[int, int]] = {
     Code.CREATE_USER: 512 << 10,
     Code.UPDATE_PERMISSIONS: 512 << 10,
+    Code.PING: REQUEST_BYTES_MAX,
 }
 _PARTITION_BYTES: Final = 4
 

@@ -41,6 +41,7 @@ _PASSWORDS: Final = _LOGINS | {Code.CHANGE_PASSWORD}
 _QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_")) - {Code.GET_SNAPSHOT}
 _EXPECTED_BYTES: Final[dict[int, int]] = {Code.POLL_MESSAGES: POLL_BYTES, **dict.fromkeys(_QUESTIONS, ANSWER_BYTES)}
 """Of answers. All others are short, or wait for a turn at their worker: they count when they are there."""
+_LARGE_ANSWERS: Final = frozenset({Code.POLL_MESSAGES, Code.GET_SNAPSHOT})
 _LENGTH_BYTES: Final = 4
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class _Request(msgspec.Struct, eq=False):
 
     stream_id: int
     came_at_s: float
+    let_in_at_s: float
     data: bytearray
     end: int = 0
     code: int = 0
@@ -168,7 +170,7 @@ class ClientConnection(QuicConnectionProtocol):
         if request is None:
             if not self._flow.may_answer(stream_id):
                 return  # bytes behind a frame that has its answer
-            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), bytearray())
+            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), 0.0, bytearray())
         if request.begun:
             return  # bytes behind the frame
         request.data += data
@@ -204,7 +206,7 @@ class ClientConnection(QuicConnectionProtocol):
         return client.user_id if client is not None and client.handle else self.host
 
     def _give_way(self) -> None:
-        self.end(Status.DISCONNECTED)
+        self._loop.call_soon(self.end, Status.DISCONNECTED)  # what goes wrong in it is not the fault of a newcomer
 
     async def _let_in(self, request: _Request) -> None:
         """The rest of a frame, as soon as there is room for it."""
@@ -214,7 +216,7 @@ class ClientConnection(QuicConnectionProtocol):
         if request.begun or self._gone:
             requests.leave(member)
             return
-        request.reserved, request.member = rest, member
+        request.reserved, request.member, request.let_in_at_s = rest, member, self._loop.time()
         self._flow.grant(rest)
         self._flow.grant_stream(request.stream_id, request.end)
         self.transmit()
@@ -227,6 +229,8 @@ class ClientConnection(QuicConnectionProtocol):
 
     def _begin(self, request: _Request) -> None:
         request.begun = True
+        if request.member is not None:
+            self._shared.requests.works(request.member)
         self._spawn(self._answer(request))
 
     def _spawn(self, work: object) -> asyncio.Task[None]:
@@ -236,7 +240,7 @@ class ClientConnection(QuicConnectionProtocol):
         return task
 
     async def _answer(self, request: _Request) -> None:
-        room = self._shared.polls if request.code == Code.POLL_MESSAGES else self._shared.answers
+        room = self._shared.polls if request.code in _LARGE_ANSWERS else self._shared.answers
         expected, closes = _EXPECTED_BYTES.get(request.code, 0), False
         member: Member | None = None
         places = contextlib.nullcontext() if request.code in _PASSWORDS else self._places
@@ -295,6 +299,8 @@ class ClientConnection(QuicConnectionProtocol):
             self._moved_at_s = now_s
         unread = len(answer) + sum(each.size for each in self._unread.values())
         due_s = now_s + self._shared.options.server.slow_reader_timeout_ms / 1000 + unread / BYTES_PER_S_MIN
+        for each in self._unread.values():  # streams are served in turns: those before it end so much later
+            each.due_s += len(answer) / BYTES_PER_S_MIN
         self._unread[request.stream_id] = _Unread(len(answer), now_s, due_s, room, member)
         if member is not None:
             room.resize(member, len(answer))
@@ -352,7 +358,7 @@ class ClientConnection(QuicConnectionProtocol):
     def _look_at_rooms(self, now_s: float) -> None:
         """What has been here for a while is not at work any more: the client is slow."""
         for request in [*self._requests.values()]:
-            if request.member is not None and now_s - request.came_at_s >= GRACE_S:
+            if request.member is not None and not request.begun and now_s - request.let_in_at_s >= GRACE_S:
                 self._shared.requests.may_give_way(request.member)
         for unread in [*self._unread.values()]:
             if unread.member is not None and now_s - unread.written_at_s >= GRACE_S:

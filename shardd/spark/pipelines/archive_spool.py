@@ -179,6 +179,8 @@ def _acknowledge(entry: Entry, target: Target, results: Iterable[dict[str, Any]]
         missing = uncovered(history, manifest.start, manifest.end)
         paths = [each.path for each in history.files if each.start < manifest.end and manifest.start < each.end]
         files = tuple(_archived(path) for path in paths)
+        if sum(each.rows for each in files) < manifest.records:  # isolated messages have no row: no file proves them
+            files = ()
     else:
         version = _version(target, entry)
         missing = [] if version is not None and version >= manifest.end else [(manifest.start, manifest.end)]

@@ -23,6 +23,7 @@ from shardd.spark.archive_listing import History
 from shardd.spark.cold import explain
 from shardd.spark.decode import ROWS_MAX, Fault, Verify
 from shardd.spark.loss import Absences
+from shardd.spark.options import ReadMode
 from shardd.spark.piece import PieceOrigin
 from shardd.spark.pieces import Locations
 from shardd.spark.pipelines.common import Meter, Source, summary
@@ -169,12 +170,14 @@ class RangeAudit(Job):
     slice: Slice
 
     def run(self) -> dict[str, Any]:
-        slice_ = self.slice
+        slice_, settings = self.slice, self.settings
         where = slice_.pieces[0].path or "server"
+        if slice_.pieces[0].place is PieceOrigin.ARCHIVE:  # the server does not stand in for a file that is gone
+            settings = replace(settings, read_mode=ReadMode.ARCHIVE)
         report = _report(slice_.name, slice_.partition, slice_.start, slice_.end, where)
         last_us, absences = 0, Absences()
         try:
-            for batch in read(self.settings, SlicePartition(slice_), absences):
+            for batch in read(settings, SlicePartition(slice_), absences):
                 times = batch.column("timestamp").cast("int64").to_numpy().astype(np.uint64)
                 last_us = _check_times(report, times, slice_.start + report["rows"], last_us)
                 bad = len(batch) - (batch.column("checksumOk").true_count)

@@ -92,7 +92,8 @@ def test_who_breaks_the_protocol_hears_why_and_ends(said: bytes, text: bytes, do
 def test_half_sent_messages_of_many_cost_a_bounded_part(door: NatsDoor) -> None:
     with sockets(door, 200, b"PUB busy 1000000\r\n" + b"x" * 999_999) as many:
         serves(door)
-        assert door.figures()["unread"] <= nats_server.UNREAD_BYTES_MAX * 3 // 4
+        assert door.figures()["unread"] <= nats_server.UNREAD_BYTES_MAX
+        wait_until(lambda: door.figures()["unread"] <= nats_server.UNREAD_BYTES_MAX * 3 // 4, "more than the part")
         assert door.door("liftbridge").memory_info().rss < MEMORY_MAX_BYTES
         del many
     wait_until(lambda: door.figures()["unread"] == 0, "what was half sent is kept")

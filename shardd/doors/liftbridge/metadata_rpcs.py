@@ -34,7 +34,7 @@ NAMES_OF_REQUEST_MAX: Final = 10_000
 _STEP: Final = 64  # partitions between two turns of the loop
 _BROKERS, _STREAMS, _GROUPS = b"\x0a", b"\x12", b"\x1a"  # fields of FetchMetadataResponse
 _UNKNOWN: Final = 1
-_TOO_LARGE: Final = f"the metadata have more than {ANSWER_BYTES_MAX >> 20} MiB; name fewer streams"
+_TOO_LARGE: Final = f"the metadata have more than {ANSWER_BYTES_MAX // 2**20} MiB; name fewer streams"
 _EMPTY_LOG: Final = Bounds(0, 0)
 
 

@@ -32,6 +32,7 @@ from shardd.protocol.door_frames import (
 )
 from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
+from tests.support.descriptors import links
 from tests.support.other_user import as_stranger, needs_root
 
 EMPTY = msgspec.Raw(msgspec.msgpack.encode({}))
@@ -294,7 +295,7 @@ def test_a_door_has_no_way_to_the_bus(server: DoorServer) -> None:
     assert len(places(server.door("json").pid)) == 2
     bus = {Path(path).stat().st_ino for pid in server.worker_pids() for path in places(pid)}
     assert not bus & {Path(path).stat().st_ino for path in places(server.door("json").pid)}
-    targets = {str(link.readlink()) for link in Path(f"/proc/{server.door('json').pid}/fd").iterdir()}
+    targets = set(links(server.door("json").pid))
     places_of_workers = {f"{server.data_dir}/.sockets/{number} (deleted)" for number in (2, 3)}
     of_the_data = {each for each in targets if each.startswith((str(server.data_dir) + "/", "/memfd:"))}
     assert of_the_data == places_of_workers

@@ -13,6 +13,7 @@ import pytest
 
 from tests.doors.http_server import WAIT_S, HttpServer
 from tests.support.certificates import Authority
+from tests.support.descriptors import links
 
 TLS = {"SHARDD_HTTP_TLS_ENABLED": "true"}
 
@@ -56,7 +57,7 @@ def test_the_certificate_is_its_own_or_that_of_tcp(tmp_path: Path, section: str)
         with pytest.raises(ssl.SSLError):
             get(server, ssl.create_default_context())  # which does not know the authority
         door = server.door()
-        descriptors = [str(each.readlink()) for each in Path(f"/proc/{door.pid}/fd").iterdir()]
+        descriptors = links(door.pid)
         assert not [each for each in descriptors if f"{tmp_path}/data/" in each and ".sockets" not in each]
 
 

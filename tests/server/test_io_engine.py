@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from tests.conftest import MakeServer
 from tests.support import clients, no_io_uring
+from tests.support.descriptors import links
 from tests.support.server import IO_ENGINE_VARIABLE, ONE_SHARD, Server
 from tests.support.venvs import CLIENT_VERSIONS
 
@@ -34,16 +34,8 @@ def start_line(server: Server) -> str:
 def test_the_start_up_line_names_engine_and_reason(make_server: MakeServer, setting: str, engine: str) -> None:
     server = make_server(env=ONE_SHARD | {IO_ENGINE_VARIABLE: setting})
     assert f", engine {engine}, " in start_line(server)
-    rings = [descriptors(pid) for pid in server.worker_pids()]
-    assert all(("anon_inode:[io_uring]" in links) == (setting != "epoll") for links in rings)
-
-
-def descriptors(pid: int) -> list[str]:
-    links = []
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # one that was closed meanwhile
-            links.append(str(path.readlink()))
-    return links
+    rings = [links(pid) for pid in server.worker_pids()]
+    assert all(("anon_inode:[io_uring]" in each) == (setting != "epoll") for each in rings)
 
 
 def test_a_refused_io_uring_leads_to_epoll_which_serves_the_released_client(tmp_path: Path) -> None:
@@ -54,7 +46,7 @@ def test_a_refused_io_uring_leads_to_epoll_which_serves_the_released_client(tmp_
         (seen,) = clients.run(CLIENT_VERSIONS[-1], CLIENT_SCRIPT, arguments)
         assert seen["stream"] == [0, "orders", 1, 12]
         assert seen["polls"]
-        assert all("anon_inode:[io_uring]" not in descriptors(pid) for pid in server.worker_pids())
+        assert all("anon_inode:[io_uring]" not in links(pid) for pid in server.worker_pids())
 
 
 def test_a_ring_that_can_be_made_but_not_entered_counts_as_refused(tmp_path: Path) -> None:

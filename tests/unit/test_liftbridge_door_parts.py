@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import NamedTuple, cast
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
 from grpc import StatusCode
@@ -91,8 +92,10 @@ def test_addresses_of_peers() -> None:
     assert address_of("ipv6:%5B::1%5D:5") == address_of("ipv6:[::1]:5") == "[::1]:5"
 
 
-class Caller(NamedTuple):
+@dataclass
+class Caller:
     owner: str
+    gave_way: bool = False
 
     @property
     def host(self) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from shardd.client import Client, Consumer, Message, Producer
+from shardd.client import Client, Consumer, Message
 from shardd.client.history import HistoryChangedError, Loss
+from tests.client.topics import make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
 
 
@@ -23,25 +24,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def stream(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)[:80]
-
-
-def url(server: Server) -> str:
-    return f"shardd://iggy:iggy@{server.address}"
-
-
-async def make(client: Client, stream: str, partitions: int) -> None:
-    await client.create_stream(stream)
-    await client.create_topic(stream, "t", partitions)
-
-
-async def send(client: Client, stream: str, numbers: range, partition: int = 0) -> None:
-    async with Producer(client, stream, "t") as producer:
-        await (await producer.send_batch([b"%d" % number for number in numbers], partition=partition))
-
-
-async def taken(consumer: Consumer, count: int) -> list[Message]:
-    async with asyncio.timeout(60):
-        return [await consumer.get() for _ in range(count)]
 
 
 def cut(consumer: Consumer) -> None:

@@ -17,6 +17,7 @@ from shardd.client import Client, Producer, commands, errors, statuses
 from shardd.client.errors import ClientError, ConnectionLostError, DeliveryError, Fate, of_status
 from shardd.client.idempotence import ProducerError, Sequencer, _frees
 from shardd.client.outbox import Batch, Lane
+from tests.client.topics import make, url
 from tests.support import wire
 from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
@@ -33,15 +34,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def stream(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)[:60]
-
-
-def url(server: Server) -> str:
-    return f"shardd://iggy:iggy@{server.address}"
-
-
-async def make(client: Client, stream: str, partitions: int = 1) -> None:
-    await client.create_stream(stream)
-    await client.create_topic(stream, "t", partitions)
 
 
 def once(client: Client, stream: str) -> Producer:

@@ -224,6 +224,7 @@ static PyMethodDef functions[] = {
     {"decode", decode, METH_VARARGS, "One batch of records as Arrow buffers; see _decode.pyi."},
     {"encode", encode_call, METH_VARARGS, "Rows as one frame; see _decode.pyi."},
     {"ids_of", ids_call, METH_VARARGS, "The ids that are made from a seed; see _decode.pyi."},
+    {"digests_of", digests_call, METH_VARARGS, "A digest of the content of each row; see _decode.pyi."},
     {"partitions_of", partitions_call, METH_VARARGS, "The partition of each key; see _decode.pyi."},
     {NULL, NULL, 0, NULL},
 };

@@ -96,6 +96,22 @@ static PyObject *make_frame(const encode_rows *rows, int32_t partition, uint32_t
     return Py_BuildValue("NI", frame, size.next_row);
 }
 
+static encode_rows rows_of(const buffers *b, uint32_t count) {
+    return (encode_rows){.rows = count,
+                         .values = bytes_of(b, VALUE_OFFSETS, VALUES),
+                         .headers_raw = bytes_of(b, RAW_OFFSETS, RAW),
+                         .keys = bytes_of(b, KEY_OFFSETS, KEYS),
+                         .key_name = b->parts[KEY_NAME].buf,
+                         .key_name_length = (uint32_t)b->parts[KEY_NAME].len,
+                         .entries = {.offsets = b->parts[ENTRY_OFFSETS].buf,
+                                     .offset_count = (uint64_t)b->parts[ENTRY_OFFSETS].len / sizeof(int32_t),
+                                     .data_length = INT32_MAX},
+                         .entry_keys = bytes_of(b, ENTRY_KEY_OFFSETS, ENTRY_KEYS),
+                         .entry_values = bytes_of(b, ENTRY_VALUE_OFFSETS, ENTRY_VALUES),
+                         .ids = bytes_of(b, ID_OFFSETS, IDS),
+                         .origins = b->parts[ORIGINS].buf};
+}
+
 PyObject *encode_call(PyObject *module, PyObject *args) {
     PyObject *columns;
     unsigned int count, from;
@@ -109,23 +125,11 @@ PyObject *encode_call(PyObject *module, PyObject *args) {
     PyObject *result = NULL;
     buffers b;
     if (take(columns, &b)) {
-        encode_rows rows = {.rows = count,
-                            .values = bytes_of(&b, VALUE_OFFSETS, VALUES),
-                            .headers_raw = bytes_of(&b, RAW_OFFSETS, RAW),
-                            .keys = bytes_of(&b, KEY_OFFSETS, KEYS),
-                            .key_name = b.parts[KEY_NAME].buf,
-                            .key_name_length = (uint32_t)b.parts[KEY_NAME].len,
-                            .entries = {.offsets = b.parts[ENTRY_OFFSETS].buf,
-                                        .offset_count = (uint64_t)b.parts[ENTRY_OFFSETS].len / sizeof(int32_t),
-                                        .data_length = INT32_MAX},
-                            .entry_keys = bytes_of(&b, ENTRY_KEY_OFFSETS, ENTRY_KEYS),
-                            .entry_values = bytes_of(&b, ENTRY_VALUE_OFFSETS, ENTRY_VALUES),
-                            .ids = bytes_of(&b, ID_OFFSETS, IDS),
-                            .seed = seed.buf,
-                            .position = position,
-                            .origins = b.parts[ORIGINS].buf,
-                            .partitions = partitions.buf,
-                            .once = once.buf};
+        encode_rows rows = rows_of(&b, count);
+        rows.seed = seed.buf;
+        rows.position = position;
+        rows.partitions = partitions.buf;
+        rows.once = once.buf;
         bool good = long_enough(&b.parts[ORIGINS], count, sizeof(uint64_t)) &&
                     long_enough(&partitions, count, sizeof(int32_t));
         if (good && seed.buf != NULL && seed.len != 16) {
@@ -133,7 +137,7 @@ PyObject *encode_call(PyObject *module, PyObject *args) {
             good = false;
         }
         if (good && once.buf != NULL && once.len != ENCODE_ONCE_BYTES) {
-            PyErr_SetString(PyExc_ValueError, "the head of a SEND_ONCE has 20 bytes");
+            PyErr_SetString(PyExc_ValueError, "the head of a SEND_ONCE_DIGEST has 20 bytes before the digest");
             good = false;
         }
         if (good && from > count) {
@@ -164,6 +168,30 @@ PyObject *ids_call(PyObject *module, PyObject *args) {
         if (result != NULL) encode_ids(seed.buf, position, rows, (uint8_t *)(void *)PyBytes_AsString(result));
     }
     PyBuffer_Release(&seed);
+    return result;
+}
+
+PyObject *digests_call(PyObject *module, PyObject *args) {
+    PyObject *columns, *result = NULL;
+    unsigned int count;
+    buffers b;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OI", &columns, &count) || !take(columns, &b)) return NULL;
+    encode_rows rows = rows_of(&b, count);
+    uint32_t bad_row = 0;
+    encode_fault fault = ENCODE_OK;
+    result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
+    if (result != NULL) {
+        uint8_t *out = (uint8_t *)PyBytes_AsString(result);
+        Py_BEGIN_ALLOW_THREADS
+        fault = encode_digests(&rows, out, &bad_row);
+        Py_END_ALLOW_THREADS
+    }
+    if (fault != ENCODE_OK) {
+        Py_CLEAR(result);
+        PyErr_Format(PyExc_ValueError, "row %u of the batch: %s", bad_row, faults[fault]);
+    }
+    release(&b);
     return result;
 }
 

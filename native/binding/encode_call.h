@@ -6,5 +6,6 @@
 
 PyObject *encode_call(PyObject *module, PyObject *args);
 PyObject *ids_call(PyObject *module, PyObject *args);
+PyObject *digests_call(PyObject *module, PyObject *args);
 PyObject *partitions_call(PyObject *module, PyObject *args);
 #endif

@@ -169,9 +169,9 @@ static void cut_power(void) {
     uint64_t kind = next_random() % 4, keep = next_random() % 4; /* 0: all sectors */
     if (reopened) keep = 0;                                      /* it may be another file */
     if (forget_slots) kind = 1;
-    for (size_t at = forget_slots ? PRODUCERS_HEAD_BYTES : 0; at < old; at += 32)
+    for (size_t at = forget_slots ? PRODUCERS_HEAD_BYTES : 0; at < old; at += 64)
         if (forget_slots || (keep != 0 && next_random() % 4 < keep))
-            memcpy(after + at, before + at, at + 32 <= old ? 32 : old - at);
+            memcpy(after + at, before + at, at + 64 <= old ? 64 : old - at);
     write_file(after, length);
     end = kind == 0 ? synced : kind == 1 ? target : kind == 2 ? end : synced + next_random() % (end - synced + 1);
     memory.boot[0]++;

@@ -5,7 +5,10 @@
 #include "fault_disk.h"
 #include "log/producers.h"
 #include "log/producers_file.h"
+#include "log/producers_proof.h"
+#include "log/producers_table.h"
 
+#include "base/bytes.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -106,26 +109,104 @@ static void test_holes_that_a_restart_finds_are_used_again(void) {
     for (uint64_t id = 11; id <= 31; id++) CHECK_EQUAL(again(id, 0), PRODUCED_DUPLICATE);
 }
 
-/* A file as earlier versions left it: so many free entries, then those of `live` producers. */
-static void make_large(unsigned empty, unsigned live) {
+#define EARLIER_SLOT_BYTES 32u
+#define EARLIER_ENTRY_BYTES (64u + EARLIER_SLOT_BYTES * PRODUCER_SLOTS)
+
+static void put_check(uint8_t *bytes, uint64_t producer, size_t checked) {
+    uint64_t check = producers_check(known.incarnation, producer, bytes, checked);
+    memcpy(bytes + checked, &check, sizeof check);
+}
+
+/* An entry as version 2 has it. */
+static void put_earlier(const uint8_t *entry, uint8_t *out) {
+    memset(out, 0, EARLIER_ENTRY_BYTES);
+    memcpy(out, entry, ENTRY_HEAD_BYTES);
+    for (unsigned i = 0; i < PRODUCER_SLOTS; i++) {
+        const uint8_t *slot = entry + ENTRY_HEAD_BYTES + (size_t)i * SLOT_BYTES;
+        uint8_t *at = out + ENTRY_HEAD_BYTES + (size_t)i * EARLIER_SLOT_BYTES;
+        if (producers_is_zero(slot, SLOT_BYTES)) continue;
+        CHECK_EQUAL(load_u64(slot), load_u64(slot + 24)); /* its running number is its sequence number */
+        memcpy(at, slot, 24);
+        put_check(at, load_u64(entry), 24);
+    }
+}
+
+/* A file as version 2 left it: so many free entries, then those of `live` producers with `batches` each. */
+static void make_earlier(unsigned empty, unsigned live, unsigned batches) {
     static uint8_t content[PRODUCERS_HEAD_BYTES + 8 * PRODUCER_ENTRY_BYTES];
+    uint8_t entry[EARLIER_ENTRY_BYTES];
+    uint32_t version = VERSION_WITHOUT_DIGESTS, entry_bytes = sizeof entry;
     begin();
-    for (unsigned i = 0; i < live; i++) send(1 + i, 0);
+    for (unsigned i = 0; i < live; i++)
+        for (unsigned k = 0; k < batches; k++) send(1 + i, k);
     leave();
+    known.incarnation = 7;
     size_t length = PRODUCERS_HEAD_BYTES + (size_t)live * PRODUCER_ENTRY_BYTES;
     FILE *f = fopen(path, "r+");
     REQUIRE(f != NULL && length <= sizeof content);
     CHECK_EQUAL(fread(content, 1, length, f), length);
-    long first = (long)(PRODUCERS_HEAD_BYTES + (size_t)empty * PRODUCER_ENTRY_BYTES);
-    CHECK_EQUAL(ftruncate(fileno(f), PRODUCERS_HEAD_BYTES), 0);
-    CHECK_EQUAL(fseek(f, first, SEEK_SET), 0);
-    CHECK_EQUAL(fwrite(content + PRODUCERS_HEAD_BYTES, 1, length - PRODUCERS_HEAD_BYTES, f),
-                length - PRODUCERS_HEAD_BYTES);
+    memcpy(content + 8, &version, sizeof version);
+    memcpy(content + 12, &entry_bytes, sizeof entry_bytes);
+    put_check(content, 0, 56);
+    CHECK_EQUAL(ftruncate(fileno(f), 0), 0);
+    rewind(f);
+    CHECK_EQUAL(fwrite(content, 1, PRODUCERS_HEAD_BYTES, f), PRODUCERS_HEAD_BYTES);
+    CHECK_EQUAL(fseek(f, (long)((size_t)empty * sizeof entry), SEEK_CUR), 0);
+    for (unsigned i = 0; i < live; i++) {
+        put_earlier(content + PRODUCERS_HEAD_BYTES + (size_t)i * PRODUCER_ENTRY_BYTES, entry);
+        CHECK_EQUAL(fwrite(entry, 1, sizeof entry, f), sizeof entry);
+    }
     CHECK_EQUAL(fclose(f), 0);
 }
 
+static void test_a_file_of_the_version_before_is_made_anew_and_forgets_nothing(void) {
+    make_earlier(0, 3, 45);
+    CHECK_EQUAL(file_bytes(), PRODUCERS_HEAD_BYTES + 3 * EARLIER_ENTRY_BYTES);
+    for (unsigned round = 0; round < 2; round++) {
+        CHECK_EQUAL(reopen(), 0);
+        CHECK_EQUAL(file_bytes(), PRODUCERS_HEAD_BYTES + 3 * PRODUCER_ENTRY_BYTES);
+        for (uint64_t id = 1; id <= 3; id++) {
+            CHECK_EQUAL(producers_find(&known, id)->next, 45 + round);
+            for (uint64_t k = 45 - PRODUCER_WINDOW; k < 45; k++) {
+                producer_batch b = {.producer = id, .sequence = k, .begun = BEGUN, .digest = 9};
+                produced made;
+                CHECK_EQUAL(producers_judge(&known, &b, &made), 0);
+                CHECK_EQUAL(made.kind, PRODUCED_DUPLICATE);
+                CHECK_EQUAL(made.first, (id - 1) * 45 + k);
+            }
+            if (round == 0) send(id, 45);
+        }
+    }
+}
+
+static produced_kind with_digest(uint64_t sequence, uint64_t digest) {
+    producer_batch b = {.producer = 1, .sequence = sequence, .begun = BEGUN, .digest = digest};
+    produced made;
+    CHECK_EQUAL(producers_judge(&known, &b, &made), 0);
+    if (made.kind == PRODUCED_DIFFERENT) CHECK_EQUAL(made.first, sequence);
+    if (made.kind != PRODUCED_STORED) return made.kind;
+    CHECK_EQUAL(producers_write(&known, &b, end, 1), 0);
+    producers_stored(&known, &b, end++, 1);
+    return made.kind;
+}
+
+static void test_other_content_under_a_number_is_told_over_a_restart(void) {
+    begin();
+    for (uint64_t i = 0; i < 2 * PRODUCER_SLOTS; i++)
+        CHECK_EQUAL(with_digest(i, i % 2 == 0 ? 100 + i : 0), PRODUCED_STORED);
+    for (unsigned round = 0; round < 2; round++) {
+        for (uint64_t i = PRODUCER_SLOTS; i < 2 * PRODUCER_SLOTS; i++) {
+            CHECK_EQUAL(with_digest(i, 0), PRODUCED_DUPLICATE);
+            CHECK_EQUAL(with_digest(i, 100 + i), PRODUCED_DUPLICATE);
+            CHECK_EQUAL(with_digest(i, 3), i % 2 == 0 ? PRODUCED_DIFFERENT : PRODUCED_DUPLICATE);
+        }
+        CHECK_EQUAL(with_digest(0, 3), PRODUCED_DUPLICATE); /* its slot is gone */
+        CHECK_EQUAL(reopen(), 0);
+    }
+}
+
 static void test_a_file_that_outgrew_its_bound_is_read_and_made_small(void) {
-    make_large(PRODUCERS_OF_PARTITION_MAX, 3);
+    make_earlier(2 * PRODUCERS_OF_PARTITION_MAX, 3, 1);
     CHECK(file_bytes() > PRODUCERS_FILE_BYTES_MAX);
     CHECK_EQUAL(reopen(), 0);
     CHECK_EQUAL(known.count, 3);
@@ -136,25 +217,20 @@ static void test_a_file_that_outgrew_its_bound_is_read_and_made_small(void) {
     CHECK_EQUAL(again(2, 1), PRODUCED_DUPLICATE);
 }
 
-static void test_a_full_disk_keeps_a_file_that_outgrew_its_bound(void) {
+static void test_a_full_disk_keeps_a_file_of_the_version_before(void) {
     fault_disk full;
-    make_large(PRODUCERS_OF_PARTITION_MAX, 3);
+    make_earlier(2 * PRODUCERS_OF_PARTITION_MAX, 3, 1);
     uint64_t bytes = file_bytes();
     fault_disk_init(&full);
     full.plan[FAULT_WRITE].at = 1;
     full.plan[FAULT_WRITE].times = 1;
     full.plan[FAULT_WRITE].error = ENOSPC;
-    CHECK_EQUAL(reopen_on(&full.disk, BEGUN - 1), 0);
+    CHECK_EQUAL(reopen_on(&full.disk, BEGUN - 1), -1); /* the partition asks again (partition_sides.c) */
     CHECK_EQUAL(full.injected, 1);
     CHECK_EQUAL(file_bytes(), bytes);
-    for (uint64_t id = 1; id <= 3; id++) CHECK_EQUAL(again(id, 0), PRODUCED_DUPLICATE);
-    send(3, 1); /* its place lies behind the bound */
-    send(4, 0); /* a new place does not */
-    CHECK_EQUAL(file_bytes(), bytes);
     CHECK_EQUAL(reopen(), 0);
-    CHECK_EQUAL(file_bytes(), PRODUCERS_HEAD_BYTES + 4 * PRODUCER_ENTRY_BYTES);
-    CHECK_EQUAL(again(3, 1), PRODUCED_DUPLICATE);
-    CHECK_EQUAL(again(4, 0), PRODUCED_DUPLICATE);
+    CHECK_EQUAL(file_bytes(), PRODUCERS_HEAD_BYTES + 3 * PRODUCER_ENTRY_BYTES);
+    for (uint64_t id = 1; id <= 3; id++) CHECK_EQUAL(again(id, 0), PRODUCED_DUPLICATE);
 }
 
 static void test_a_file_that_no_version_wrote_is_forgotten_and_the_log_opens(void) {
@@ -190,7 +266,9 @@ int main(void) {
     RUN(test_places_of_forgotten_producers_are_used_again);
     RUN(test_holes_that_a_restart_finds_are_used_again);
     RUN(test_a_file_that_outgrew_its_bound_is_read_and_made_small);
-    RUN(test_a_full_disk_keeps_a_file_that_outgrew_its_bound);
+    RUN(test_a_full_disk_keeps_a_file_of_the_version_before);
+    RUN(test_a_file_of_the_version_before_is_made_anew_and_forgets_nothing);
+    RUN(test_other_content_under_a_number_is_told_over_a_restart);
     RUN(test_a_file_that_no_version_wrote_is_forgotten_and_the_log_opens);
     RUN(test_a_worker_with_fewer_shards_beside_it_knows_all_producers);
     producers_free(&known);

@@ -22,9 +22,10 @@ _MAGIC: Final = b"SHRDPROD"
 _HEAD: Final = struct.Struct("<8sIIQQ16s8xQ")
 _HEAD_BYTES: Final = 128
 _ENTRY_HEAD_BYTES: Final = 64
-_SLOT: Final = struct.Struct("<QQIIQ")
+_SLOT: Final = struct.Struct("<QQIIQQ16xQ")
+_SLOT_FIRST: Final = struct.Struct("<QQIIQ")  # of the versions 1 and 2
+_VERSION: Final = 3  # the first one with a running number and a digest in its slots
 _SLOTS: Final = 40
-_ENTRY_BYTES: Final = _ENTRY_HEAD_BYTES + _SLOTS * _SLOT.size
 _EMPTY: Final = 2**32 - 1  # epoch of a slot without a batch
 _KEYS: Final = struct.Struct("<QQ")
 _PRODUCER: Final = struct.Struct("<Q")
@@ -44,7 +45,7 @@ def is_of_boot(content: bytes, incarnation: int, wanted: bytes) -> bool:
     magic, _, entry_bytes, _, _, boot, check = _HEAD.unpack_from(content)
     return (
         magic == _MAGIC
-        and entry_bytes == _ENTRY_BYTES
+        and entry_bytes == _entry_bytes(_slot_of(content))
         and check == _check_of(incarnation, 0, content[: _HEAD.size - 8])
         and bool(wanted)
         and boot == wanted
@@ -59,16 +60,29 @@ def is_any_withheld(content: bytes, incarnation: int, withheld: Sequence[Withhel
     return any(True for _ in _places(content, incarnation, lambda first, end: stops[bisect_left(starts, end)] > first))
 
 
+def _slot_of(content: bytes) -> struct.Struct:
+    version = _HEAD.unpack_from(content)[1]
+    return _SLOT if version >= _VERSION else _SLOT_FIRST
+
+
+def _entry_bytes(slot: struct.Struct) -> int:
+    return _ENTRY_HEAD_BYTES + _SLOTS * slot.size
+
+
 def _places(content: bytes, incarnation: int, wanted: Callable[[int, int], bool]) -> Iterator[int]:
     """First offsets of the batches that have a place and are wanted, by first offset and end (exclusive)."""
-    for entry in range(_HEAD_BYTES, len(content) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
+    if len(content) < _HEAD_BYTES:
+        return
+    slot = _slot_of(content)
+    entry_bytes = _entry_bytes(slot)
+    for entry in range(_HEAD_BYTES, len(content) - entry_bytes + 1, entry_bytes):
         (producer,) = _PRODUCER.unpack_from(content, entry)
         slots = entry + _ENTRY_HEAD_BYTES
-        for at in range(slots, slots + _SLOTS * _SLOT.size, _SLOT.size):
-            _, first, count, epoch, check = _SLOT.unpack_from(content, at)
+        for at in range(slots, slots + _SLOTS * slot.size, slot.size):
+            _, first, count, epoch, *_, check = slot.unpack_from(content, at)
             if epoch == _EMPTY or count == 0 or not wanted(first, first + count):
                 continue
-            if check == _check_of(incarnation, producer, content[at : at + _SLOT.size - 8]):
+            if check == _check_of(incarnation, producer, content[at : at + slot.size - 8]):
                 yield first
 
 

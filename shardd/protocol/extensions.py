@@ -31,6 +31,7 @@ class ExtensionCode(IntEnum):
     GET_METRICS = 0x5344_0001
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
+    SEND_ONCE_DIGEST = 0x5344_0015  # shardd.protocol.producers
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
     POLL_POSITION = 0x5344_0019  # shardd.protocol.positions
     STORE_POSITION = 0x5344_001A
@@ -102,6 +103,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 2, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
+    Extension(ExtensionCode.SEND_ONCE_DIGEST, 1, "send_once_digest"),
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
     Extension(ExtensionCode.POLL_POSITION, 1, "poll_position"),
     Extension(ExtensionCode.STORE_POSITION, 1, "store_position"),

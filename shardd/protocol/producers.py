@@ -1,6 +1,6 @@
-"""INIT_PRODUCER (0x5344_0030) and SEND_ONCE (0x5344_0031), extension commands: batches that are stored once, however
-often they are sent. Sans-IO, both directions. Layout and answers: docs/extensions.md#producers. The engine executes
-SEND_ONCE.
+"""INIT_PRODUCER (0x5344_0030), SEND_ONCE (0x5344_0031) and SEND_ONCE_DIGEST (0x5344_0015), extension commands: batches
+that are stored once, however often they are sent. Sans-IO, both directions. Layout and answers:
+docs/extensions.md#producers. The engine executes the two sends.
 """
 
 from __future__ import annotations
@@ -59,11 +59,12 @@ class ProducedKind(IntEnum):
     STALE_EPOCH = 4
     UNKNOWN_PRODUCER = 5
     REFUSED_AT_MEMORY = 6
+    DIFFERENT_CONTENT = 7  # only SEND_ONCE_DIGEST is answered so
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """Reply of SEND_ONCE. `count` and `first`: messages and the offset of the first one; of a gap `first` is the number
-    that has to come, of a stale epoch `count` is the one that has begun."""
+    """Reply of both sends. `count` and `first`: messages and the offset of the first one; of a gap `first` is the
+    number that has to come, of a stale epoch `count` is the one that has begun."""
 
     kind: ProducedKind
     count: int
@@ -78,3 +79,8 @@ class Produced(msgspec.Struct, frozen=True):
 def send_once_head(producer: int, epoch: int, sequence: int) -> bytes:
     """Stands before the payload of a SEND_MESSAGES."""
     return wire.u64(producer) + wire.u64(sequence) + wire.u32(epoch)
+
+
+def send_once_digest_head(producer: int, epoch: int, sequence: int, digest: int) -> bytes:
+    """The same for SEND_ONCE_DIGEST. `digest` 0: the content is not compared."""
+    return send_once_head(producer, epoch, sequence) + wire.u64(digest)

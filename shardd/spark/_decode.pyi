@@ -68,8 +68,8 @@ def encode(
     once: bytes | None = None,
     /,
 ) -> tuple[bytes | None, int]:
-    """(frame of SEND_MESSAGES, or with `once`, 20 bytes, of SEND_ONCE; the row behind the last one looked at); no frame
-    when no row is left.
+    """(frame of SEND_MESSAGES, or with `once`, 20 bytes, of SEND_ONCE_DIGEST; the row behind the last one looked at);
+    no frame when no row is left.
 
     The rows of `partition` by `partitions` (int32s; None: all rows), from `from_row` on, up to `bytes_max` of records,
     one at least. `head`: stream, topic and partitioning. `seed`: 16 bytes, from which and from `position` + row the
@@ -84,6 +84,9 @@ def encode(
 
 def ids_of(seed: bytes, position: int, rows: int, /) -> bytes:
     """The ids that `encode` makes of rows from `position` on: 16 bytes each, most significant first. ValueError."""
+
+def digests_of(columns: tuple[bytes | memoryview | None, ...], rows: int, /) -> bytes:
+    """int64s: a digest of the value and the user headers of each row. `columns`: those of `encode`. ValueError."""
 
 def partitions_of(
     offsets: bytes | memoryview, keys: bytes | memoryview, rows: int, partitions: int, otherwise: int, /

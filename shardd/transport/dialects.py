@@ -26,7 +26,7 @@ from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)
 
-_SENDS: Final = frozenset({Code.SEND_MESSAGES, ExtensionCode.SEND_ONCE})
+_SENDS: Final = frozenset({Code.SEND_MESSAGES, ExtensionCode.SEND_ONCE, ExtensionCode.SEND_ONCE_DIGEST})
 
 
 async def _traced(answering: Coroutine[Any, Any, None], request: RequestEvent) -> None:

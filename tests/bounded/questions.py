@@ -19,7 +19,7 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from shardd.protocol.positions import PositionHead
 from shardd.protocol.primitives import Reader
-from shardd.protocol.producers import InitProducer, send_once_head
+from shardd.protocol.producers import InitProducer, send_once_digest_head, send_once_head
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
@@ -224,6 +224,8 @@ def _changing(size: Size) -> Iterator[Question]:
     yield _of(ExtensionCode.LEASE_FILES, "", _at(NARROW, 0) + struct.pack("<IQI", 0, 0, 600))
     yield _of(ExtensionCode.INIT_PRODUCER, "", InitProducer().encode())
     sent_once = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * 2)
+    digested = send_once_digest_head(1, 0, 0, 7) + sent_once
+    yield _of(ExtensionCode.SEND_ONCE_DIGEST, "2 MB of a stranger", digested)
     yield _of(ExtensionCode.SEND_ONCE, "2 MB of a stranger", send_once_head(1, 0, 0) + sent_once)
     yield _of(ExtensionCode.POLL_AND_WAIT, f"{size.large} MB", _poll(100) + struct.pack("<I", 1))
     yield _of(ExtensionCode.POLL_POSITION, f"{size.large} MB", _poll(100) + struct.pack("<II", 1, 0))

@@ -15,7 +15,7 @@ from tests.support.wire import exactly
 
 HEAD = struct.Struct("<II")
 EXTENSIONS = range(0x5344_0000, 0x5344_0100)
-SENDS = (101, 0x5344_0031)
+SENDS = (101, 0x5344_0031, 0x5344_0015)
 INVALID_COMMAND = HEAD.pack(3, 0)
 
 

@@ -23,11 +23,12 @@ from shardd.spark.positions import OptionError
 from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_once, topic_options, topic_stored
 from shardd.spark.sinks.topic import JournalGoneError, RowsSent, Work
+from shardd.spark.sinks.topic_buffers import RowError
 from shardd.spark.sinks.topic_journal import Claim, Journal, State, TakenOverError, TaskProducer
-from shardd.spark.sinks.topic_rows import RowError
 from shardd.spark.sinks.topic_sender import DeliveryError
 from shardd.spark.sinks.topic_server import NoProducersError
 from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
+from tests.spark import once_query
 from tests.spark.once_query import DiedError, Query, rows_of, stored
 from tests.spark.proxies import CuttingProxy, StockProxy
 from tests.spark.support import DELETE_SEGMENTS
@@ -125,6 +126,60 @@ def test_a_journal_that_has_lost_its_end(
     again = Query(monkeypatch, server.address, stream)
     again.run("one", 2)
     assert stored(server, stream) == rows_of(3)
+
+
+# ---- rows that are other ones in the next attempt ----
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("gone", [50, 100])
+def test_rows_that_take_the_positions_of_lost_ones_are_not_left_out(
+    query: Query, server: Server, stream: str, batch: int, gone: int
+) -> None:
+    """Retention deletes rows of the source between two attempts, so those behind them move up. Numbers tell it (in the
+    second batch), or the messages that are stored under the ids of the positions (in the first one)."""
+    if batch:
+        query.run("one", 0, tasks=1)
+    query.die("one", batch, 0, at=4)
+    before = stored(server, stream)
+    query.gone = gone
+    with pytest.raises(UnprovableError, match="an attempt before has stored other rows"):
+        query.attempt("one", batch)
+    with pytest.raises(UnprovableError, match="an attempt before has stored other rows"):  # nor is it believed later
+        query.attempt("one", batch)
+    assert stored(server, stream) == before
+    query.gone = 0  # the rows are back: nothing was spoilt
+    query.run("one", batch, tasks=1)
+    assert stored(server, stream) == rows_of(batch + 1, 1)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_rows_with_ids_of_their_own_are_stored_whatever_their_number(
+    query: Query, server: Server, stream: str, batch: int
+) -> None:
+    query.id_of = lambda n: (n + 1).to_bytes(16, "big")
+    if batch:
+        query.run("one", 0, tasks=1)
+    query.die("one", batch, 0, at=4)
+    query.gone = 100
+    query.commit(batch, query.attempt("one", batch))
+    found = stored(server, stream)
+    assert len(set(found)) == len(found)
+    assert set(rows_of(batch + 1, 1)) - set(found) <= set(range(10_000 * batch, 10_000 * batch + 100))
+
+
+def test_a_repeated_attempt_behind_the_window_of_the_server_sends_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, server: Server, stream: str
+) -> None:
+    """The server does not know any more what the first of more than 40 batches in a partition have stored."""
+    monkeypatch.setattr(once_query, "ROWS", 800)
+    query = Query(monkeypatch, server.address, stream, batchBytes="1 KiB", createTopic="1")
+    query.run("one", 0, tasks=1)
+    query.attempt("one", 1)
+    done = query.attempt("one", 1)
+    query.commit(1, done)
+    assert done.once is not None and done.once.producer is not None and done.once.producer.epoch == 1
+    assert stored(server, stream) == rows_of(2, 1)
 
 
 # ---- several runs ----

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import random
+import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
@@ -14,12 +16,13 @@ import xxhash
 from shardd.client import messages
 from shardd.client.partitioning import by_key
 from shardd.protocol.extensions import ExtensionCode
-from shardd.protocol.producers import send_once_head
+from shardd.protocol.producers import send_once_digest_head
 from shardd.spark.columns import HEADERS_TYPE
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, RowError, check_columns
-from shardd.spark.sinks.topic_stored import StoredRows, ids_of
+from shardd.spark.sinks.topic_buffers import RowError, digests_of
+from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, check_columns
+from shardd.spark.sinks.topic_stored import Content, StoredPart, StoredRows, UnprovableError, ids_of
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FRAME_HEAD = 8
@@ -126,7 +129,7 @@ def test_stable_ids_are_those_of_the_position() -> None:
 
 
 def test_frames_of_a_producer_are_counted_in_each_partition() -> None:
-    """The head of SEND_ONCE in front of the same request; ids are those that `ids_of` tells."""
+    """The head of SEND_ONCE_DIGEST in front of the same request; ids are those that `ids_of` tells."""
     batch = pa.RecordBatch.from_pydict({"value": ["a", "b", "c"], "partition": pa.array([1, 0, 1], pa.int32())})
     encoder = RowEncoder(options(semantics="idempotent", appId="a", order="source"), 2, b"s" * 16, 0)
     encoder.numbers = Numbers(77, 5, {1: 9})
@@ -134,19 +137,46 @@ def test_frames_of_a_producer_are_counted_in_each_partition() -> None:
     assert [(each.partition, each.number, each.rows) for each in made] == [(0, 0, 1), (1, 9, 2), (0, 1, 1), (1, 10, 2)]
     ids = [each[::-1] for each in ids_of(b"s" * 16, 0, 6).to_pylist()]
     wanted = frame(1, [messages.encode_record(value, b"", 0, ids[n]) for n, value in ((3, b"a"), (5, b"c"))])
-    head = send_once_head(77, 5, 10)
+    records = wanted[-2 * len(messages.encode_record(b"a", b"", 0, ids[3])) :]
+    head = send_once_digest_head(77, 5, 10, xxhash.xxh3_64_intdigest(records))
     length = (len(wanted) + len(head) - 4).to_bytes(4, "little")
-    assert made[3].data == length + ExtensionCode.SEND_ONCE.to_bytes(4, "little") + head + wanted[8:]
+    assert made[3].data == length + ExtensionCode.SEND_ONCE_DIGEST.to_bytes(4, "little") + head + wanted[8:]
 
 
 def test_messages_that_are_found_are_used_up() -> None:
     """As many rows with an id are stored as there are messages with it, the first ones."""
     x, y, z = (bytes([n]) * 16 for n in (1, 2, 3))
-    found = StoredRows({0: [binaries(x, y), binaries(x)], 1: [binaries(y)]})
+    found = StoredRows({0: [part(x, y), part(x)], 1: [part(y)]})
     places = pa.array([0, 0, 1, 0, 0, 2], pa.int32())
     assert found.take(binaries(x, z, y, x, x, y), places).to_pylist() == [True, False, True, True, False, False]
     assert found.take(binaries(y, y, y, z), None).to_pylist() == [True, True, False, False]
     assert StoredRows({}).take(binaries(x), None).to_pylist() == [False]
+
+
+def part(*ids: bytes) -> StoredPart:
+    return StoredPart(binaries(*ids), np.zeros(len(ids), np.int64))
+
+
+def test_another_row_under_the_id_of_a_position_is_not_taken_for_a_stored_one() -> None:
+    x, y = (bytes([n]) * 16 for n in (1, 2))
+    one, other = (digests_of(pa.RecordBatch.from_pydict({"value": [value], "key": ["k"]}), "k") for value in "ab")
+    found = StoredRows({0: [StoredPart(binaries(x), one)]})
+    made, own = pa.array([True, True]), pa.array([False, True])
+    same, differs = (Content(made, np.concatenate([each, each])) for each in (one, other))
+    with pytest.raises(UnprovableError, match="other rows at the positions"):
+        found.take(binaries(x, y), None, differs)
+    assert found.take(binaries(x, y), None, Content(own, differs.digests)).to_pylist() == [True, False]
+    found = StoredRows({0: [StoredPart(binaries(x), one)]})
+    assert found.take(binaries(x, y), None, same).to_pylist() == [True, False]
+
+
+def test_a_row_and_its_message_have_the_same_digest() -> None:
+    row = pa.RecordBatch.from_pydict({"value": ["a", ""], "key": ["k", "l"]})
+    headers = [b"\x02" + struct.pack("<I", 3) + b"key" + b"\x01" + struct.pack("<I", 1) + each for each in (b"k", b"l")]
+    message = pa.RecordBatch.from_pydict({"value": [b"a", b""], "headersRaw": headers})
+    assert digests_of(row, "key").tolist() == digests_of(message).tolist()
+    assert digests_of(row, "key").tolist() != digests_of(row, "kex").tolist()
+    assert digests_of(row.slice(1), "key").tolist() == digests_of(message).tolist()[1:]
 
 
 def ids_in(encoder: RowEncoder, batches: Sequence[pa.RecordBatch]) -> list[int]:

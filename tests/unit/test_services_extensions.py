@@ -15,7 +15,7 @@ from shardd.protocol.permissions import Permissions
 from shardd.protocol.poll_requests import WaitingPoll
 from shardd.protocol.positions import PollPosition, PositionHead, StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
-from shardd.protocol.producers import InitProducer, send_once_head
+from shardd.protocol.producers import InitProducer, send_once_digest_head, send_once_head
 from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
 from tests.support import wire
@@ -66,6 +66,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_0001, 1, "get_metrics"),
         (0x5344_0010, 2, "get_partition_bounds"),
         (0x5344_0012, 1, "lease_files"),
+        (0x5344_0015, 1, "send_once_digest"),
         (0x5344_0018, 1, "poll_and_wait"),
         (0x5344_0019, 1, "poll_position"),
         (0x5344_001A, 1, "store_position"),
@@ -98,13 +99,15 @@ def test_nothing_without_a_login(workers: Workers) -> None:
         ExtensionCode.GET_TOPIC_SETTINGS: GetTopicSettings("s", "nothing").encode(),
         ExtensionCode.CHANGE_TOPIC: ChangeTopic("s", "nothing", "other").encode(),
         ExtensionCode.INIT_PRODUCER: InitProducer(7).encode(),
+        ExtensionCode.SEND_ONCE_DIGEST: send_once_digest_head(1, 0, 0, 7)
+        + wire.batch("nowhere", "nothing", wire.to_partition(0), [wire.message(b"x")]),
         ExtensionCode.SEND_ONCE: send_once_head(1, 0, 0)
         + wire.batch("nowhere", "nothing", wire.to_partition(0), [wire.message(b"x")]),
     }
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
+    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
 
 
 def test_leases_want_the_right_to_poll(workers: Workers) -> None:

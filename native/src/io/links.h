@@ -17,8 +17,9 @@
 #define LINK_SLOTS 1024u
 
 typedef enum link_operation {
-    LINK_SEND = 1, /* lease = records; count, ns, incarnation; assignment, value, consumer_id: who wants it stored
-                    * once, the number of the batch, his epoch; strategy: what it asks for (producer_batch) */
+    LINK_SEND = 1, /* lease = records; count, ns, incarnation; assignment, value, consumer_id, handle: the producer
+                    * that wants it stored once, number, epoch and digest of the batch; strategy: what it asks for
+                    * (producer_batch) */
     LINK_POLL,     /* strategy, value, count, consumer; answered by LINK_WINDOW or LINK_STATUS */
     LINK_STORE,    /* value, consumer */
     LINK_NEXT,     /* the window of `handle` was sent: give the next one, or (flag) the end of the job */
@@ -54,7 +55,7 @@ typedef struct descriptor {
     uint64_t lease_offset;
     uint64_t lease_length;
     uint64_t value;
-    uint64_t handle; /* the owner's job, in LINK_WINDOW and LINK_NEXT */
+    uint64_t handle; /* LINK_WINDOW, LINK_NEXT: the owner's job; LINK_SEND: the digest */
     uint32_t count;
     uint32_t consumer_id;
     uint32_t requester_generation; /* in answers: the generation that asked */

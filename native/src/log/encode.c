@@ -5,7 +5,7 @@
 #include "log/record.h"
 
 #define SEND_MESSAGES 101u
-#define SEND_ONCE 0x53440031u
+#define SEND_ONCE_DIGEST 0x53440015u
 #define HEADER_HEAD_SIZE 5u /* kind and length */
 #define HEADER_BYTES_MAX 255u
 #define KIND_RAW 1u
@@ -93,9 +93,9 @@ void encode_measure(const encode_rows *rows, int32_t partition, uint32_t from, u
         }
         out->next_row = row + 1;
     }
-    /* length, code, head of a SEND_ONCE, length of the metadata, metadata with the count, index */
-    out->bytes = 4 + 4 + (rows->once != NULL ? ENCODE_ONCE_BYTES : 0) + 4 + (uint64_t)head_length + 4 +
-                 (uint64_t)INDEX_ENTRY_SIZE * out->rows + out->record_bytes;
+    /* length, code, head of a SEND_ONCE_DIGEST, length of the metadata, metadata with the count, index */
+    out->bytes = 4 + 4 + (rows->once != NULL ? ENCODE_ONCE_BYTES + ENCODE_DIGEST_BYTES : 0) + 4 +
+                 (uint64_t)head_length + 4 + (uint64_t)INDEX_ENTRY_SIZE * out->rows + out->record_bytes;
 }
 
 /* ---- bytes ---- */
@@ -175,9 +175,10 @@ static uint8_t *write_record(const encode_rows *rows, uint32_t row, uint8_t *out
 void encode_frame(const encode_rows *rows, int32_t partition, uint32_t from, const uint8_t *head, uint32_t head_length,
                   const encode_frame_size *size, uint8_t *out) {
     store_u32(out, (uint32_t)(size->bytes - 4));
-    store_u32(out + 4, rows->once != NULL ? SEND_ONCE : SEND_MESSAGES);
+    store_u32(out + 4, rows->once != NULL ? SEND_ONCE_DIGEST : SEND_MESSAGES);
     out += 8;
-    if (rows->once != NULL) out = write_bytes(out, rows->once, ENCODE_ONCE_BYTES);
+    uint8_t *digest = out + ENCODE_ONCE_BYTES;
+    if (rows->once != NULL) out = write_bytes(out, rows->once, ENCODE_ONCE_BYTES) + ENCODE_DIGEST_BYTES;
     store_u32(out, head_length + 4);
     uint8_t *index = write_bytes(out + 4, head, head_length);
     store_u32(index, size->rows);
@@ -190,6 +191,24 @@ void encode_frame(const encode_rows *rows, int32_t partition, uint32_t from, con
         store_u32(index + 4, (uint32_t)(at - first));
         index += INDEX_ENTRY_SIZE;
     }
+    if (rows->once == NULL) return;
+    uint64_t made = XXH3_64bits(first, (size_t)(at - first));
+    store_u64(digest, made != 0 ? made : 1); /* 0 says that there is no digest */
+}
+
+encode_fault encode_digests(const encode_rows *rows, uint8_t *out, uint32_t *fault_row) {
+    uint8_t headers[USER_HEADERS_SIZE_MAX];
+    for (uint32_t row = 0; row < rows->rows; row++) {
+        uint64_t size;
+        encode_fault fault = row_size(rows, row, &size);
+        *fault_row = row;
+        if (fault != ENCODE_OK) return fault;
+        size_t length = (size_t)(write_headers(rows, row, headers) - headers);
+        uint64_t seed = XXH3_64bits(headers, length);
+        store_u64(out + (size_t)row * ENCODE_DIGEST_BYTES,
+                  XXH3_64bits_withSeed(data_of(&rows->values, row), length_of(&rows->values, row), seed));
+    }
+    return ENCODE_OK;
 }
 
 bool encode_partitions(const encode_bytes *keys, uint32_t rows, uint32_t partitions, int32_t otherwise, int32_t *out) {

@@ -1,5 +1,6 @@
-/* Arrow column buffers -> frames of SEND_MESSAGES (docs/protocol/messages.md#batch), or of SEND_ONCE, which is one
- * behind a head (docs/extensions.md#producers): the other direction of decode.h. No state, no allocation, no files.
+/* Arrow column buffers -> frames of SEND_MESSAGES (docs/protocol/messages.md#batch), or of SEND_ONCE_DIGEST, which
+ * is one behind a head (docs/extensions.md#producers): the other direction of decode.h. No state, no allocation, no
+ * files.
  *
  * A frame is made in two steps: encode_measure chooses the rows of one partition that go into it and says how large it
  * is, encode_frame writes it. Offsets, lengths and sizes are checked by the first. */
@@ -9,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENCODE_ONCE_BYTES 20u /* producer, number of the batch, epoch */
+#define ENCODE_ONCE_BYTES 20u /* producer, number of the batch, epoch; in the frame a digest of its records follows */
+#define ENCODE_DIGEST_BYTES 8u
 
 /* A column of bytes: 32-bit offsets (rows + 1) into data. `offsets` NULL: the column is not there. */
 typedef struct encode_bytes {
@@ -32,7 +34,7 @@ typedef struct encode_rows {
     uint64_t position;         /* of row 0 */
     const uint64_t *origins;   /* microseconds; NULL: 0 */
     const int32_t *partitions; /* NULL: all rows go to the same one */
-    const uint8_t *once;       /* ENCODE_ONCE_BYTES, the head of a SEND_ONCE; NULL: SEND_MESSAGES */
+    const uint8_t *once;       /* ENCODE_ONCE_BYTES, the head of a SEND_ONCE_DIGEST; NULL: SEND_MESSAGES */
 } encode_rows;
 
 typedef enum encode_fault {
@@ -61,6 +63,9 @@ void encode_frame(const encode_rows *rows, int32_t partition, uint32_t from, con
                   const encode_frame_size *size, uint8_t *out);
 /* The ids of rows from `position` on that are made from a seed: 16 bytes each, most significant first. */
 void encode_ids(const uint8_t *seed, uint64_t position, uint32_t rows, uint8_t *out);
+/* A digest of each row: its value and its user headers as they are sent. Offsets and sizes are checked. `out`: 8 bytes
+ * for each row. `fault_row` is set with a fault. */
+encode_fault encode_digests(const encode_rows *rows, uint8_t *out, uint32_t *fault_row);
 /* The partition of each key, as the server chooses it; `otherwise` for an empty one. False: bad offsets. */
 bool encode_partitions(const encode_bytes *keys, uint32_t rows, uint32_t partitions, int32_t otherwise, int32_t *out);
 #endif

@@ -11,15 +11,24 @@ void producers_free(producers *p) {
     producers_file_close(p);
 }
 
+static producer_slot slot_of(const producer_entry *e, const producer_batch *b, uint64_t first, uint32_t count) {
+    return (producer_slot){.sequence = b->sequence,
+                           .first_offset = first,
+                           .count = count,
+                           .epoch = b->epoch,
+                           .running = e->running,
+                           .digest = b->digest};
+}
+
 /* Of a batch that is stored. */
 static produced duplicate(const producer_entry *e, const producer_batch *b) {
-    const producer_slot *s = &e->slots[b->sequence % PRODUCER_SLOTS];
-    produced known = {.kind = PRODUCED_DUPLICATE};
-    if (s->epoch == b->epoch && s->sequence == b->sequence) {
-        known.count = s->count;
-        known.first = s->first_offset;
+    for (uint32_t i = 0; i < PRODUCER_SLOTS; i++) {
+        const producer_slot *s = &e->slots[i];
+        if (s->epoch != b->epoch || s->sequence != b->sequence) continue;
+        bool differs = s->digest != 0 && b->digest != 0 && s->digest != b->digest;
+        return (produced){differs ? PRODUCED_DIFFERENT : PRODUCED_DUPLICATE, s->count, s->first_offset, 0};
     }
-    return known;
+    return (produced){.kind = PRODUCED_DUPLICATE};
 }
 
 /* This slot leaves the file. If no sync is known to have brought it to the device, it was counted for the next one. */
@@ -51,21 +60,22 @@ uint32_t producers_judge(producers *p, const producer_batch *b, produced *out) {
 
 uint32_t producers_write(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
     producer_entry *e = producers_find(p, b->producer);
-    producer_slot s = {.sequence = b->sequence, .first_offset = first, .count = count, .epoch = b->epoch};
+    producer_slot s = slot_of(e, b, first, count);
     return producers_file_put(p, e, &s) == 0 ? 0 : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
 }
 
 void producers_stored(producers *p, const producer_batch *b, uint64_t first, uint32_t count) {
     producer_entry *e = producers_find(p, b->producer);
-    overwritten(p, &e->slots[b->sequence % PRODUCER_SLOTS]);
-    producers_take(e, &(producer_slot){b->sequence, first, count, b->epoch});
+    producer_slot s = slot_of(e, b, first, count);
+    overwritten(p, &e->slots[e->running % PRODUCER_SLOTS]);
+    producers_take(e, &s);
     producers_count(p, count);
 }
 
 bool producers_failed(producers *p, const producer_batch *b) {
     producer_entry *e = producers_find(p, b->producer);
-    const producer_slot *before = &e->slots[b->sequence % PRODUCER_SLOTS];
-    producer_slot none = {.sequence = b->sequence, .epoch = UINT32_MAX};
+    const producer_slot *before = &e->slots[e->running % PRODUCER_SLOTS];
+    producer_slot none = {.running = e->running, .epoch = UINT32_MAX};
     p->counted += PRODUCERS_UNCOUNTED;
     p->lost |= producers_file_put(p, e, before->epoch != UINT32_MAX ? before : &none) != 0;
     return !p->lost;

@@ -1,7 +1,7 @@
 /* What a partition knows of the producers whose batches it stores once (docs/adr/0073-idempotent-producers.md): the
  * last batches of each, in memory and in the file `<dir>/producers`, written in place.
  *
- *   head    0  8  "SHRDPROD"      8  4  version, 2      12  4  size of an entry, PRODUCER_ENTRY_BYTES
+ *   head    0  8  "SHRDPROD"      8  4  version, 3      12  4  size of an entry, PRODUCER_ENTRY_BYTES
  *          16  8  incarnation of the partition          24  8  barrier: a record of the metadata
  *          32 16  boot of the machine that wrote it     48  8  0
  *          56  8  checksum of the bytes before
@@ -13,15 +13,19 @@
  *                                                           at level durable; 2^32-1: not counted, at another level
  *   then entries
  *           0  8  producer        8 48  0               56  8  checksum of the bytes before
- *          64     PRODUCER_SLOTS slots; a batch is in that of its sequence number modulo their count
+ *          64     PRODUCER_SLOTS slots; a batch is in that of its running number modulo their count
  *   slot    0  8  sequence        8  8  first offset    16  4  messages, 20  4  epoch
- *          24  8  checksum of the producer's id and the bytes before
+ *          24  8  running number: which batch of this producer in this partition and epoch it is, from 0 on
+ *          32  8  digest of its content as the producer told it (docs/adr/0132-content-digests.md); 0: it told none
+ *          40 16  0              56  8  checksum of the producer's id and the bytes before
  *
- * Little-endian; checksums are XXH3-64 with the incarnation as seed. A slot is written before the records of its batch:
- * after a kill it counts if and only if the log has them. After a power loss the log may have records whose slot is
+ * No slot crosses a sector of the device. Little-endian; checksums are XXH3-64 with the incarnation as seed. A slot is
+ * written before the records of its batch: after a kill it counts if and only if the log has them. After a power loss the log may have records whose slot is
  * lost. The file is believed when the log ends exactly at an `end` of which all batches have their slots, or at
- * `proven`. Else nothing is known, and who began before that is a stranger here (the barrier). Version 1, whose halves
- * were written after the sync, is believed after a kill and forgotten after a power loss. Single-threaded. */
+ * `proven`. Else nothing is known, and who began before that is a stranger here (the barrier). Version 2 has slots of
+ * 32 bytes, without a running number (the sequence number is it) and without a digest; a file of it is made anew when
+ * it is read. Version 1 is the same, but its halves were written after the sync: it is believed after a kill and forgotten
+ * after a power loss. Single-threaded. */
 #ifndef SHARDD_PRODUCERS_H
 #define SHARDD_PRODUCERS_H
 #include "io/disk.h"
@@ -33,7 +37,7 @@
 
 #define PRODUCER_WINDOW 32u /* batches of a producer whose place is told again */
 #define PRODUCER_SLOTS 40u  /* of the file: a torn one is none of those */
-#define PRODUCER_ENTRY_BYTES (64u + 32u * PRODUCER_SLOTS)
+#define PRODUCER_ENTRY_BYTES (64u + 64u * PRODUCER_SLOTS)
 #define PRODUCERS_HEAD_BYTES 128u
 #define PRODUCERS_UNCOUNTED (UINT64_C(1) << 32)
 #define PRODUCERS_OF_PARTITION_MAX 4096u
@@ -41,7 +45,7 @@
  * takes a file up to the second bound; one that is larger still is forgotten as a damaged one is. */
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
 #define PRODUCERS_FILE_READ_MAX (64u << 20)
-/* About 1 KiB each. A worker accepts no further producer above this bound; producers that a file names are always
+/* About 1.6 KiB each. A worker accepts no further producer above this bound; producers that a file names are always
  * taken, because a start with fewer shards brings the files of several workers to one. */
 #define PRODUCERS_OF_WORKER_MAX 65536u
 
@@ -60,6 +64,7 @@ enum {
 typedef struct producer_batch {
     uint64_t producer, sequence; /* APPEND_EXPECTS: `sequence` is that offset */
     uint64_t begun;              /* the record of the metadata that began its epoch */
+    uint64_t digest;             /* of its content; 0: not told */
     uint32_t epoch;
     uint8_t asks; /* APPEND_* */
 } producer_batch;
@@ -72,6 +77,7 @@ typedef enum produced_kind {
     PRODUCED_STALE,     /* a later epoch has begun: `count` */
     PRODUCED_UNKNOWN,   /* no such producer, or this partition cannot know what it has stored for it */
     PRODUCED_REFUSED,   /* never at level `memory` */
+    PRODUCED_DIFFERENT, /* its number was stored with other content: `count` messages from `first` on */
     PRODUCED_PLACED /* without a producer, when the batch asks for something: `count` from `first` on, `timestamp` */
 } produced_kind;
 
@@ -92,10 +98,12 @@ typedef struct producer_memory { /* of all partitions of a worker */
 typedef struct producer_slot {
     uint64_t sequence, first_offset;
     uint32_t count, epoch;
+    uint64_t running, digest;
 } producer_slot;
 
 typedef struct producer_entry {
     uint64_t producer, next; /* sequence number that has to come */
+    uint64_t running;        /* of the batch that has to come */
     uint32_t epoch, place;
     producer_slot slots[PRODUCER_SLOTS]; /* epoch UINT32_MAX: empty */
 } producer_entry;

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION_FIRST 1u
-
 static void put_u32(uint8_t *at, uint32_t value) { memcpy(at, &value, sizeof value); }
 static void put_u64(uint8_t *at, uint64_t value) { memcpy(at, &value, sizeof value); }
 
@@ -67,7 +65,9 @@ static void encode_slot(const producers *p, uint64_t producer, const producer_sl
     put_u64(out + 8, s->first_offset);
     put_u32(out + 16, s->count);
     put_u32(out + 20, s->epoch);
-    put_u64(out + 24, producers_check(p->incarnation, producer, out, 24));
+    put_u64(out + 24, s->running);
+    put_u64(out + 32, s->digest);
+    put_u64(out + 56, producers_check(p->incarnation, producer, out, 56));
 }
 
 static void encode_entry(const producers *p, const producer_entry *e, uint8_t out[PRODUCER_ENTRY_BYTES]) {
@@ -120,7 +120,8 @@ static int open_file(producers *p) {
 
 /* The slots of one entry that the log proves. 1; 0: one of them has no records there, or is torn; -1: no memory. After
  * a power loss (`lossy`) slots behind the end may have overwritten the newest before it: then all is lost. */
-static int take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t end, bool lossy) {
+static int take_entry(producers *p, const producers_layout *l, const uint8_t *at, uint32_t place, uint64_t end,
+                      bool lossy) {
     uint64_t producer = load_u64(at), next = 0, behind = 0;
     uint32_t epoch = 0, last = 0;
     bool any = false, proven = true;
@@ -128,9 +129,9 @@ static int take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t 
     if (load_u64(at + 56) != producers_check(p->incarnation, producer, at, 56))
         return 1; /* free, or its birth was torn */
     const uint8_t *slots = at + ENTRY_HEAD_BYTES;
-    for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
-        if (!producers_slot(p->incarnation, producer, slot, &s)) {
-            p->lost |= lossy && !producers_is_zero(slot, SLOT_BYTES);
+    for (const uint8_t *slot = slots; slot < at + l->entry_bytes; slot += l->slot_bytes) {
+        if (!producers_slot(l, p->incarnation, producer, slot, &s)) {
+            p->lost |= lossy && !producers_is_zero(slot, l->slot_bytes);
             continue;
         }
         bool there = producers_there(&s, end);
@@ -140,11 +141,11 @@ static int take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t 
         any |= there;
         proven &= there;
     }
-    for (const uint8_t *slot = slots; slot < at + PRODUCER_ENTRY_BYTES; slot += SLOT_BYTES) {
-        if (!producers_slot(p->incarnation, producer, slot, &s) || s.epoch != last) continue;
+    for (const uint8_t *slot = slots; slot < at + l->entry_bytes; slot += l->slot_bytes) {
+        if (!producers_slot(l, p->incarnation, producer, slot, &s) || s.epoch != last) continue;
         bool there = producers_there(&s, end);
         uint64_t *most = there ? &next : &behind;
-        if (s.sequence >= *most) *most = s.sequence + 1;
+        if (s.running >= *most) *most = s.running + 1;
     }
     p->lost |= lossy && behind > next + PRODUCER_SLOTS;
     p->lost |= any && p->count >= PRODUCERS_OF_PARTITION_MAX;
@@ -157,7 +158,7 @@ static int take_entry(producers *p, const uint8_t *at, uint32_t place, uint64_t 
     e->place = place;
     use_place(p, place);
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++)
-        if (producers_slot(p->incarnation, producer, slots + (size_t)i * SLOT_BYTES, &s) && s.epoch == epoch &&
+        if (producers_slot(l, p->incarnation, producer, slots + (size_t)i * l->slot_bytes, &s) && s.epoch == epoch &&
             producers_there(&s, end))
             producers_take(e, &s);
     return proven;
@@ -255,29 +256,28 @@ static void unflag(producers *p, const uint8_t *content) {
 }
 
 static int take_content(producers *p, const uint8_t *content, size_t length, uint64_t end) {
+    producers_layout l;
     bool whole = length >= PRODUCERS_HEAD_BYTES && memcmp(content, PRODUCERS_MAGIC, 8) == 0 &&
                  load_u64(content + 56) == producers_check(p->incarnation, 0, content, 56);
     if (!whole) return forget_all(p);
-    uint32_t version = load_u32(content + 8);
-    if (version < VERSION_FIRST || version > VERSION || load_u32(content + 12) != PRODUCER_ENTRY_BYTES) {
+    if (!producers_layout_of(content, length, &l)) {
         errno = EPROTO;
         return -1;
     }
     p->barrier = load_u64(content + 24);
-    bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = version == VERSION;
-    if (!same_boot && (version != VERSION || !producers_prove(content, length, p->incarnation, end)))
-        return forget_all(p);
-    uint32_t places = (uint32_t)((length - PRODUCERS_HEAD_BYTES) / PRODUCER_ENTRY_BYTES);
+    bool same_boot = memcmp(content + 32, p->memory->boot, sizeof p->memory->boot) == 0, proven = l.version == VERSION;
+    bool has_halves = l.version >= VERSION_WITHOUT_DIGESTS;
+    if (!same_boot && (!has_halves || !producers_prove(content, length, p->incarnation, end))) return forget_all(p);
+    uint32_t places = (uint32_t)((length - PRODUCERS_HEAD_BYTES) / l.entry_bytes);
     for (uint32_t place = 0; place < places; place++) {
-        int taken = take_entry(p, content + entry_at(place), place, end, !same_boot);
+        const uint8_t *entry = content + PRODUCERS_HEAD_BYTES + (size_t)place * l.entry_bytes;
+        int taken = take_entry(p, &l, entry, place, end, !same_boot);
         if (taken < 0) return -1;
         proven &= taken > 0;
     }
     p->places = places;
     if (p->lost) return forget_all(p);
-    if (!same_boot || !proven || length != entry_at(places)) return make_file(p);
-    /* A file of an earlier version gets small; where there is no room for that it serves as it is. */
-    if (places > PRODUCERS_OF_PARTITION_MAX && make_file(p) == 0) return 0;
+    if (!same_boot || !proven || places > PRODUCERS_OF_PARTITION_MAX || length != entry_at(places)) return make_file(p);
     for (const uint8_t *half = content + COVERED_AT; half < content + PRODUCERS_HEAD_BYTES; half += HALF_BYTES)
         if (load_u64(half + 24) == producers_check(p->incarnation, 0, half, 24) &&
             load_u32(half + 16) > p->covered_number)
@@ -346,7 +346,7 @@ int producers_file_put(producers *p, producer_entry *e, const producer_slot *s) 
         use_place(p, place);
     }
     encode_slot(p, e->producer, s, bytes);
-    uint64_t at = entry_at(e->place) + ENTRY_HEAD_BYTES + s->sequence % PRODUCER_SLOTS * SLOT_BYTES;
+    uint64_t at = entry_at(e->place) + ENTRY_HEAD_BYTES + s->running % PRODUCER_SLOTS * SLOT_BYTES;
     return put(p, bytes, SLOT_BYTES, at);
 }
 

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#define SLOT_BYTES_FIRST 32u /* of the versions before 3 */
 #define DURABLE_BIT (UINT32_C(1) << 31)
 #define BATCHES_UNKNOWN (DURABLE_BIT - 2) /* and more; UINT32_MAX: not known, at another level */
 
@@ -19,13 +20,29 @@ uint64_t producers_check(uint64_t incarnation, uint64_t producer, const uint8_t 
 
 bool producers_is_zero(const uint8_t *at, size_t length) { return at[0] == 0 && memcmp(at, at + 1, length - 1) == 0; }
 
-static producer_slot slot_in(const uint8_t *at) {
-    return (producer_slot){load_u64(at), load_u64(at + 8), load_u32(at + 16), load_u32(at + 20)};
+bool producers_layout_of(const uint8_t *content, size_t length, producers_layout *out) {
+    if (length < PRODUCERS_HEAD_BYTES || memcmp(content, PRODUCERS_MAGIC, 8) != 0) return false;
+    *out = (producers_layout){.version = load_u32(content + 8), .slot_bytes = SLOT_BYTES};
+    if (out->version < VERSION) out->slot_bytes = SLOT_BYTES_FIRST;
+    out->entry_bytes = ENTRY_HEAD_BYTES + PRODUCER_SLOTS * out->slot_bytes;
+    return out->version >= VERSION_FIRST && out->version <= VERSION && load_u32(content + 12) == out->entry_bytes;
 }
 
-bool producers_slot(uint64_t incarnation, uint64_t producer, const uint8_t *at, producer_slot *out) {
-    *out = slot_in(at);
-    return load_u64(at + 24) == producers_check(incarnation, producer, at, 24) && out->epoch != UINT32_MAX;
+static producer_slot slot_in(const producers_layout *l, const uint8_t *at) {
+    producer_slot s = {.sequence = load_u64(at),
+                       .first_offset = load_u64(at + 8),
+                       .count = load_u32(at + 16),
+                       .epoch = load_u32(at + 20)};
+    s.running = l->version < VERSION ? s.sequence : load_u64(at + 24);
+    s.digest = l->version < VERSION ? 0 : load_u64(at + 32);
+    return s;
+}
+
+bool producers_slot(const producers_layout *l, uint64_t incarnation, uint64_t producer, const uint8_t *at,
+                    producer_slot *out) {
+    size_t checked = l->slot_bytes - 8;
+    *out = slot_in(l, at);
+    return load_u64(at + checked) == producers_check(incarnation, producer, at, checked) && out->epoch != UINT32_MAX;
 }
 
 bool producers_there(const producer_slot *s, uint64_t end) {
@@ -37,11 +54,13 @@ bool producers_ends_inside(const producer_slot *s, uint64_t end) {
 }
 
 bool producers_end_inside(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t end) {
-    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
+    producers_layout l;
+    if (!producers_layout_of(content, length, &l)) return false;
+    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + l.entry_bytes <= length; at += l.entry_bytes) {
         const uint8_t *slot = content + at + ENTRY_HEAD_BYTES;
-        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += SLOT_BYTES) {
-            producer_slot s = slot_in(slot); /* nearly all are before the end: no checksum is computed for them */
-            if (producers_ends_inside(&s, end) && producers_slot(incarnation, load_u64(content + at), slot, &s))
+        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += l.slot_bytes) {
+            producer_slot s = slot_in(&l, slot); /* nearly all are before the end: no checksum is computed for them */
+            if (producers_ends_inside(&s, end) && producers_slot(&l, incarnation, load_u64(content + at), slot, &s))
                 return true;
         }
     }
@@ -92,7 +111,9 @@ typedef struct slot_counts {
 static slot_counts count_slots(const uint8_t *content, size_t length, uint64_t incarnation, uint64_t from,
                                uint64_t to) {
     slot_counts c = {.clear = true};
-    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + PRODUCER_ENTRY_BYTES <= length; at += PRODUCER_ENTRY_BYTES) {
+    producers_layout l;
+    if (!producers_layout_of(content, length, &l)) return (slot_counts){0};
+    for (uint64_t at = PRODUCERS_HEAD_BYTES; at + l.entry_bytes <= length; at += l.entry_bytes) {
         uint64_t producer = load_u64(content + at);
         producer_slot s;
         if (load_u64(content + at + 56) != producers_check(incarnation, producer, content + at, 56)) {
@@ -100,9 +121,9 @@ static slot_counts count_slots(const uint8_t *content, size_t length, uint64_t i
             continue;
         }
         const uint8_t *slot = content + at + ENTRY_HEAD_BYTES;
-        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += SLOT_BYTES) {
-            if (!producers_slot(incarnation, producer, slot, &s)) {
-                c.clear &= producers_is_zero(slot, SLOT_BYTES);
+        for (uint32_t i = 0; i < PRODUCER_SLOTS; i++, slot += l.slot_bytes) {
+            if (!producers_slot(&l, incarnation, producer, slot, &s)) {
+                c.clear &= producers_is_zero(slot, l.slot_bytes);
                 continue;
             }
             bool there = producers_there(&s, to);
@@ -143,8 +164,8 @@ static uint64_t end_before(const uint8_t *content, size_t length, uint64_t incar
 
 uint64_t producers_proven_end(const uint8_t *content, size_t length, uint64_t incarnation,
                               const uint8_t boot[PRODUCERS_BOOT_BYTES], uint64_t end, bool torn) {
-    if (length < PRODUCERS_HEAD_BYTES || memcmp(content, PRODUCERS_MAGIC, 8) != 0 || load_u32(content + 8) != VERSION ||
-        load_u32(content + 12) != PRODUCER_ENTRY_BYTES ||
+    producers_layout l;
+    if (!producers_layout_of(content, length, &l) || l.version < VERSION_WITHOUT_DIGESTS ||
         load_u64(content + 56) != producers_check(incarnation, 0, content, 56) ||
         memcmp(content + 32, boot, PRODUCERS_BOOT_BYTES) == 0 || producers_prove(content, length, incarnation, end))
         return end;

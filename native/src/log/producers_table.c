@@ -31,7 +31,7 @@ static bool grow(producers *p) {
 
 void producers_begin_epoch(producer_entry *e, uint32_t epoch) {
     e->epoch = epoch;
-    e->next = 0;
+    e->next = e->running = 0;
     for (uint32_t i = 0; i < PRODUCER_SLOTS; i++) e->slots[i] = (producer_slot){.epoch = UINT32_MAX};
 }
 
@@ -62,8 +62,10 @@ void producers_clear(producers *p) {
 
 void producers_take(producer_entry *e, const producer_slot *s) {
     if (s->epoch > e->epoch || e->next == 0) producers_begin_epoch(e, s->epoch);
-    e->slots[s->sequence % PRODUCER_SLOTS] = *s;
-    if (s->sequence >= e->next) e->next = s->sequence + 1;
+    e->slots[s->running % PRODUCER_SLOTS] = *s;
+    if (s->running < e->running) return;
+    e->next = s->sequence + 1;
+    e->running = s->running + 1;
 }
 
 void producers_forget(producers *p, producer_entry *e) {

@@ -134,6 +134,7 @@ static descriptor descriptor_of(const forwarded *f, const partition_request *wha
     d.value = what->by.sequence;
     d.consumer_id = what->by.epoch;
     d.strategy = what->by.asks;
+    d.handle = what->by.digest;
     d.lease_offset = pool_offset(f->peers->core->pool, what->records);
     d.lease_length = what->records_length;
     return d;

@@ -259,8 +259,11 @@ static bool serve_send(peers *p, uint32_t from, remote_send *r) {
         return true;
     }
     append_batch batch = {.messages = r->block, .length = d->lease_length, .count = d->count};
-    batch.by = (producer_batch){
-        .producer = d->assignment, .sequence = d->value, .epoch = d->consumer_id, .asks = d->strategy};
+    batch.by = (producer_batch){.producer = d->assignment,
+                                .sequence = d->value,
+                                .epoch = d->consumer_id,
+                                .digest = d->handle,
+                                .asks = d->strategy};
     end_copy(p, r);
     commit_stage(k, target, &batch, &to, batch.messages);
     return true;

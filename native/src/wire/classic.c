@@ -19,6 +19,7 @@ static request_kind kind_of(uint32_t code) {
     switch (code) {
     case CODE_PING: return REQUEST_PING;
     case CODE_SEND_MESSAGES:
+    case CODE_SEND_ONCE_DIGEST:
     case CODE_SEND_ONCE: return REQUEST_SEND;
     case CODE_POLL_MESSAGES:
     case CODE_POLL_POSITION:
@@ -48,6 +49,7 @@ static uint32_t parse(const frame_head *head, uint8_t *payload, request *out) {
     out->kind = head->kind;
     out->by = (producer_batch){0};
     if (head->code == CODE_SEND_ONCE) return request_parse_send_once(payload, head->length, out);
+    if (head->code == CODE_SEND_ONCE_DIGEST) return request_parse_send_once_digest(payload, head->length, out);
     if (head->kind == REQUEST_SEND) return send_request_parse(payload, head->length, &out->send);
     if (head->code == CODE_POLL_AND_WAIT) good = request_parse_waiting_poll(payload, head->length, &out->consumer);
     else if (head->code == CODE_POLL_POSITION)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PRODUCER_HEAD_BYTES 20u
+#define PRODUCER_HEAD_DIGEST_BYTES 28u
 #define POSITION_HEAD_BYTES 12u
 
 typedef struct reader {
@@ -71,15 +72,24 @@ bool request_parse_poll_position(const uint8_t *payload, size_t length, consumer
     return true;
 }
 
-uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out) {
-    if (length < PRODUCER_HEAD_BYTES || load_u64(payload) == 0) return STATUS_INVALID_COMMAND;
+static uint32_t parse_once(uint8_t *payload, size_t length, uint32_t head, request *out) {
+    if (length < head || load_u64(payload) == 0) return STATUS_INVALID_COMMAND;
     out->by = (producer_batch){.producer = load_u64(payload), .sequence = load_u64(payload + 8)};
     out->by.epoch = load_u32(payload + 16);
     if (out->by.sequence == UINT64_MAX || out->by.epoch == UINT32_MAX) return STATUS_INVALID_COMMAND;
-    uint32_t status = send_request_parse(payload + PRODUCER_HEAD_BYTES, length - PRODUCER_HEAD_BYTES, &out->send);
+    if (head == PRODUCER_HEAD_DIGEST_BYTES) out->by.digest = load_u64(payload + PRODUCER_HEAD_BYTES);
+    uint32_t status = send_request_parse(payload + head, length - head, &out->send);
     if (status != 0) return status;
     if (out->send.partitioning != PARTITIONING_PARTITION_ID) return STATUS_INVALID_COMMAND;
     return out->send.messages_length <= APPEND_LARGE_BYTES ? 0 : (uint32_t)STATUS_INVALID_MESSAGES_SIZE;
+}
+
+uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out) {
+    return parse_once(payload, length, PRODUCER_HEAD_BYTES, out);
+}
+
+uint32_t request_parse_send_once_digest(uint8_t *payload, size_t length, request *out) {
+    return parse_once(payload, length, PRODUCER_HEAD_DIGEST_BYTES, out);
 }
 
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out) {

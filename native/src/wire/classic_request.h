@@ -17,6 +17,7 @@ enum {
     CODE_POLL_AND_WAIT = 0x53440018,
     CODE_POLL_POSITION = 0x53440019,
     CODE_STORE_POSITION = 0x5344001a,
+    CODE_SEND_ONCE_DIGEST = 0x53440015,
     CODE_SET_TOPIC_SETTINGS = 0x53440020,
     CODE_SEND_ONCE = 0x53440031
 };
@@ -28,6 +29,8 @@ bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_
 bool request_parse_poll_position(const uint8_t *payload, size_t length, consumer_request *out);
 /* u64 producer, u64 sequence, u32 epoch, then a whole SEND_MESSAGES by partition id. 0 or a status. */
 uint32_t request_parse_send_once(uint8_t *payload, size_t length, request *out);
+/* The same with a u64 digest of the content behind the epoch. */
+uint32_t request_parse_send_once_digest(uint8_t *payload, size_t length, request *out);
 bool request_parse_store(const uint8_t *payload, size_t length, consumer_request *out);
 /* u64 incarnation, u32 epoch, then a whole STORE_CONSUMER_OFFSET. */
 bool request_parse_store_position(const uint8_t *payload, size_t length, consumer_request *out);

@@ -15,10 +15,11 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from shardd.protocol.producers import InitProducer, ProducerEpoch
+from shardd.spark.sinks.topic_buffers import RowError
 from shardd.spark.sinks.topic_journal import Claim, Journal, Places, State, TakenOverError, TaskProducer
 from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, RowError
-from shardd.spark.sinks.topic_sender import DeliveryError, ProducerEndedError, Sender
+from shardd.spark.sinks.topic_rows import Numbers, RowEncoder
+from shardd.spark.sinks.topic_sender import DeliveryError, OtherContentError, ProducerEndedError, Sender
 from shardd.spark.sinks.topic_server import SinkServer, keep, kept
 from shardd.spark.sinks.topic_stored import find
 
@@ -131,6 +132,8 @@ class OnceTask:
             self._sender.forget()
             self._frames = self._sender.answered
             if self._dropped and "id" in self._kept[0].rows.schema.names:  # which of equal ids is stored?
+                if isinstance(fault, OtherContentError):
+                    self._next_epoch(str(fault))  # the numbers of this one would lead the next attempt here again
                 raise DeliveryError(f"{fault}; the task has to begin again with its first row") from fault
             self._next_epoch(str(fault))
             try:

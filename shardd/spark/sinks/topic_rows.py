@@ -8,31 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardd.client.messages import batch_head
 from shardd.protocol.producers import send_once_head
 from shardd.spark import _decode
-from shardd.spark.columns import ALL, HEADERS_TYPE
+from shardd.spark.columns import ALL
 from shardd.spark.positions import OptionError
+from shardd.spark.sinks.topic_buffers import SAME, RowError, buffers_of, bytes_of, digests_of
 from shardd.spark.sinks.topic_options import ONCE_BYTES_MAX, SOURCE_ORDER, Partitioning, Semantics, SinkOptions
-from shardd.spark.sinks.topic_stored import StoredRows, ids_of, named_ids
+from shardd.spark.sinks.topic_stored import Content, StoredRows, ids_of, named_ids
 
 COLUMNS: Final = (
     "value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp", "originTimestampRaw",
 )  # fmt: skip
-_SAME: Final = (("headers", "headersRaw"), ("originTimestamp", "originTimestampRaw"))
 _TYPES: Final = {"value": ("binary", "string"), "key": ("binary", "string"), "partition": ("int", "bigint")}
-_NO_ID: Final = bytes(16)
 _INDEX_ENTRY: Final = 16
 _COUNT_AT: Final = 12  # in a frame, behind the head: length, code and length of the metadata are in front
-_BINARY: Final = pa.binary()
-_U64: Final = pa.int64()
-
-
-class RowError(ValueError):
-    """A row that cannot be a message, or rows that are not in the order that was promised."""
+_DIGEST_BYTES: Final = 8  # the native encoder puts it behind the head of a numbered batch
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -77,7 +72,7 @@ def check_columns(names_and_types: Sequence[tuple[str, str]], options: SinkOptio
             raise OptionError(f"column '{name}' of the sink shardd is {' or '.join(known)}, not {kind}")
     if "value" not in given:
         raise OptionError("the sink shardd needs a column 'value'")
-    for one, other in _SAME:
+    for one, other in SAME:
         if one in given and other in given:
             raise OptionError(f"columns '{one}' and '{other}' say the same twice; select one of them")
     _check_partitioning(given, options)
@@ -134,7 +129,7 @@ class RowEncoder:
         if batch.num_rows == 0:
             return
         self._position = position
-        columns = _buffers(batch, self._options.key_header)
+        columns = buffers_of(batch, self._options.key_header)
         places = self._places(batch)
         if places is None:
             yield from self._balanced(columns, batch.num_rows)
@@ -152,10 +147,17 @@ class RowEncoder:
         assert self._seed is not None
         made = ids_of(self._seed, position, batch.num_rows)
         ids = made if not given else named_ids(batch.column("id"), made)
-        stored = None if self.stored is None else self.stored.take(ids, self._own_places(batch) if given else None)
+        stored = None if self.stored is None else self._stored(batch, ids, made)
         at = batch.schema.get_field_index("id")
         batch = batch.set_column(at, "id", ids) if given else batch.append_column("id", ids)
         return batch if stored is None else batch.filter(pc.invert(stored))
+
+    def _stored(self, batch: pa.RecordBatch, ids: pa.Array, made: pa.Array) -> pa.Array:
+        assert self.stored is not None
+        given = "id" in batch.schema.names
+        own = pc.equal(ids, made) if given else pa.array(np.ones(len(batch), bool))
+        content = digests_of(batch, self._options.key_header)
+        return self.stored.take(ids, self._own_places(batch) if given else None, Content(own, content))
 
     def _own_places(self, batch: pa.RecordBatch) -> pa.Array | None:
         """The partitions that the rows name themselves."""
@@ -173,7 +175,7 @@ class RowEncoder:
         if self._by_partition(names):
             return self._by_column(batch.column("partition"))
         if way is Partitioning.KEY or (way is Partitioning.AUTO and "key" in names):
-            keys = _bytes(batch.column("key"))
+            keys = bytes_of(batch.column("key"))
             if way is Partitioning.AUTO and batch.column("key").null_count == len(batch):
                 return None
             self._turn += 1
@@ -229,7 +231,7 @@ class RowEncoder:
             raise RowError(f"'{self._options.topic}' cannot take a row: {error}") from error
         if data is None:
             return None, following
-        count_at = _COUNT_AT + len(head) + (0 if once is None else len(once))
+        count_at = _COUNT_AT + len(head) + (0 if once is None else len(once) + _DIGEST_BYTES)
         count = int.from_bytes(data[count_at : count_at + 4], "little")
         if numbers is None:
             return Frame(data, count, partition), following
@@ -270,63 +272,3 @@ def _ascends(columns: list[pa.Array]) -> pa.Array:
         more = pc.greater(high, low)
         above = more if above is None else pc.or_(more, pc.and_(pc.equal(high, low), above))
     return above
-
-
-# ---- buffers ----
-
-
-def _buffers(batch: pa.RecordBatch, key_header: str) -> tuple[Any, ...]:
-    """The columns as shardd/spark/_decode.pyi lists them. `RowError`."""
-    names = batch.schema.names
-    value = batch.column("value")
-    if value.null_count:
-        raise RowError("column 'value' has a null, which cannot be sent")
-    none = (None, None)
-    ids = batch.column("id") if "id" in names else None
-    if ids is not None and ids.null_count:
-        ids = ids.fill_null(_NO_ID)
-    origin = next((each for each in _SAME[1] if each in names), None)
-    return (
-        *_bytes(value),
-        *(_bytes(batch.column("headersRaw")) if "headersRaw" in names else none),
-        *(_bytes(batch.column("key")) if "key" in names else none),
-        key_header.encode() if key_header else None,
-        *(_entries(batch.column("headers")) if "headers" in names else (None,) * 5),
-        *(none if ids is None else _bytes(ids)),
-        None if origin is None else _origins(batch.column(origin)),
-    )
-
-
-def _bytes(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer]:
-    """Offsets from its first row on, and data; a null is empty."""
-    narrow = column if column.type in (_BINARY, pa.string()) else column.cast(_BINARY)
-    if narrow.null_count:
-        narrow = narrow.fill_null(b"" if narrow.type == _BINARY else "")
-    _, offsets, data = narrow.buffers()
-    return offsets.slice(narrow.offset * 4, (len(narrow) + 1) * 4), _present(data)
-
-
-def _present(data: pa.Buffer | None) -> pa.Buffer:
-    return pa.py_buffer(b"") if data is None else data
-
-
-def _origins(column: pa.Array) -> pa.Buffer:
-    if column.type == _U64:  # the bits of any number: what a producer has said
-        raw = column.fill_null(0)
-        return raw.buffers()[1].slice(raw.offset * 8, len(raw) * 8)
-    micros = column.cast(pa.timestamp("us", tz="UTC")).cast(_U64).fill_null(0)
-    if pc.min(micros).as_py() < 0:
-        raise RowError("column 'originTimestamp' has a time before 1970, which cannot be sent")
-    return micros.buffers()[1].slice(micros.offset * 8, len(micros) * 8)
-
-
-def _entries(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer, pa.Buffer, pa.Buffer, pa.Buffer]:
-    """Offsets of each row's headers, and those, one behind the other."""
-    plain = column.cast(HEADERS_TYPE)
-    lengths = pc.fill_null(pc.list_value_length(plain), 0).cast(_U64)
-    ends = pc.cumulative_sum(lengths).cast(pa.int32())
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    keys, values = plain.flatten().flatten()
-    if keys.null_count or values.null_count:
-        raise RowError("column 'headers' has a header without a key or without a value")
-    return offsets.buffers()[1], *_bytes(keys), *_bytes(values)

@@ -41,6 +41,11 @@ class ProducerEndedError(RuntimeError):
     """The server takes no batch of this epoch (any more), or has not all that it has acknowledged in it."""
 
 
+class OtherContentError(ProducerEndedError):
+    """The number of a batch does not tell whether its rows are stored: another attempt gave it to other rows, or the
+    server does not know any more to which."""
+
+
 class Sender:
     """Sends frames of one task. Back-pressure is the server's: no more than `in_flight` are unanswered.
 
@@ -110,7 +115,7 @@ class Sender:
             self._connection = Connection(address, self._options.credentials, timeout_s=self._options.request_timeout_s)
         while self._sent < min(len(self._unanswered), self._options.in_flight):
             frame = self._unanswered[self._sent]
-            code = Code.SEND_MESSAGES if frame.number is None else ExtensionCode.SEND_ONCE
+            code = Code.SEND_MESSAGES if frame.number is None else ExtensionCode.SEND_ONCE_DIGEST
             self._connection.send_frame(code, frame.data)
             self._sent += 1
 
@@ -129,9 +134,13 @@ class Sender:
     def _judge(self, frame: Frame, made: Produced) -> None:
         """`ProducerEndedError`, `DeliveryError`."""
         place = f"partition {frame.partition} of '{self._options.topic}'"
+        if made.kind is ProducedKind.DUPLICATE and not made.count:
+            raise OtherContentError(f"{place} does not know any more what batch {frame.number} has stored")
+        if made.kind is ProducedKind.DIFFERENT_CONTENT:
+            raise OtherContentError(f"{place} has stored other rows as batch {frame.number}")
         if made.kind in (ProducedKind.STORED, ProducedKind.DUPLICATE):
-            if made.count not in (0, frame.rows) and made.kind is ProducedKind.DUPLICATE:
-                raise ProducerEndedError(f"{place} has batch {frame.number} with {made.count} rows, not {frame.rows}")
+            if made.kind is ProducedKind.DUPLICATE and made.count != frame.rows:
+                raise OtherContentError(f"{place} has batch {frame.number} with {made.count} rows, not {frame.rows}")
             if made.count:
                 self.ends[frame.partition] = max(self.ends.get(frame.partition, 0), made.first + made.count)
             return
@@ -152,6 +161,8 @@ class Sender:
         place = f"'{self._options.topic}'"
         if isinstance(error, ShardError) and error.status not in _AGAIN:
             needed = ""
+            if error.status is Status.INVALID_COMMAND and self._unanswered and self._unanswered[0].number is not None:
+                needed = "; semantics 'idempotent' needs a server that has send_once_digest (0x53440015): upgrade it"
             if error.status is Status.UNAUTHORIZED:
                 needed = f"; the user may not send: {needed_right('send_messages', self._options.topic)}"
             raise DeliveryError(f"rows cannot be sent to {place}: {error}{needed}") from error

@@ -4,6 +4,7 @@ epoch has ended or the server has forgotten it. docs/adr/0089-a-sink-that-stores
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from shardd.spark.live import Polling, read
 from shardd.spark.loss import HistoryGoneError
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries
+from shardd.spark.sinks.topic_buffers import Digests, digests_of
 from shardd.spark.sinks.topic_journal import Places
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_server import SinkServer
@@ -33,20 +35,39 @@ class UnprovableError(LookupError):
     """What is stored of a batch cannot be found any more, so nothing is sent."""
 
 
+@dataclass(frozen=True)
+class Content:
+    """Of rows. `made`: which of them have an id that says their position and nothing else."""
+
+    made: pa.Array
+    digests: Digests
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """Ids of messages, with digests of what they hold."""
+
+    ids: pa.Array
+    digests: Digests
+
+
 class StoredRows:
     """Ids of messages, each as often as it is stored. `take` uses them up."""
 
-    def __init__(self, ids: Mapping[int, list[pa.Array]]) -> None:
-        """`ids`: by partition."""
-        self._by_partition = {partition: _Counted(each) for partition, each in ids.items() if each}
-        self._all = _Counted([array for each in ids.values() for array in each])
+    def __init__(self, parts: Mapping[int, list[StoredPart]]) -> None:
+        """`parts`: by partition."""
+        self._by_partition = {partition: _Counted(each) for partition, each in parts.items() if each}
+        self._all = _Counted([part for each in parts.values() for part in each])
 
     @property
     def count(self) -> int:
         return self._all.count
 
-    def take(self, ids: pa.Array, places: pa.Array | None) -> pa.Array:
-        """For each row whether it is stored. `places`: its partition; None: it may be in any."""
+    def take(self, ids: pa.Array, places: pa.Array | None, content: Content | None = None) -> pa.Array:
+        """For each row whether it is stored. `places`: its partition; None: it may be in any. `UnprovableError` when
+        another row is stored under an id that says only the position of a row."""
+        if content is not None:
+            self._all.check(ids, content)
         if places is None:
             return pa.array(self._all.take(ids))
         found = np.zeros(len(ids), bool)
@@ -58,10 +79,13 @@ class StoredRows:
 
 
 class _Counted:
-    def __init__(self, ids: list[pa.Array]) -> None:
-        counts = pc.value_counts(pa.chunked_array(ids, pa.binary()))
+    def __init__(self, parts: list[StoredPart]) -> None:
+        ids = pa.chunked_array([each.ids for each in parts], pa.binary())
+        counts = pc.value_counts(ids)
         self._known: pa.Array = counts.field("values")
         self._left = counts.field("counts").to_numpy().copy()
+        first = pc.index_in(self._known, value_set=ids).to_numpy()
+        self._digests = np.concatenate([each.digests for each in parts])[first] if parts else np.zeros(0, np.int64)
 
     @property
     def count(self) -> int:
@@ -81,6 +105,19 @@ class _Counted:
         np.subtract.at(self._left, known[rows], 1)
         found[rows] = True
         return found
+
+    def check(self, ids: pa.Array, content: Content) -> None:
+        if not len(self._left):
+            return
+        known = pc.fill_null(pc.index_in(ids, value_set=self._known), -1).to_numpy()
+        rows = np.flatnonzero((known >= 0) & content.made.to_numpy(zero_copy_only=False))
+        if (content.digests[rows] != self._digests[known[rows]]).any():
+            raise UnprovableError(
+                "an attempt before has stored other rows at the positions of the rows of this task: rows of its source"
+                " were lost or have changed in between, so it is not known which rows are stored, and nothing more is"
+                " sent. One run with semantics=at-least-once writes the batch again; a column 'id' lets the sink find"
+                " each row whatever its position"
+            )
 
 
 def ids_of(seed: bytes, position: int, rows: int) -> pa.Array:
@@ -102,11 +139,11 @@ def find(server: SinkServer, options: SinkOptions, ends: Places) -> tuple[Stored
     name = options.topic
     for partition in range(server.partitions()):
         server.flush(name, partition)  # at level durable nothing else brings what is not on the device into sight
-    found: dict[int, list[pa.Array]] = {}
+    found: dict[int, list[StoredPart]] = {}
     places: Places = {}
     for each in server.bounds({name: ()})[name].partitions:
         places[each.id] = (each.incarnation, each.end)
-        found[each.id] = _ids(options, each, _begin(name, each, ends))
+        found[each.id] = _parts(options, each, _begin(name, each, ends))
     return StoredRows(found), places
 
 
@@ -127,12 +164,12 @@ def _gone(name: TopicName, partition: int) -> UnprovableError:
     )
 
 
-def _ids(options: SinkOptions, partition: PartitionBounds, start: int) -> list[pa.Array]:
+def _parts(options: SinkOptions, partition: PartitionBounds, start: int) -> list[StoredPart]:
     name = options.topic
     polling = Polling(options.servers, options.credentials, options.request_timeout_s, _RETRIES, _POLL_BYTES, _DEPTH)
-    decoder = Decoder(("id",), stream=name.stream, topic=name.topic, partition=partition.id)
+    decoder = Decoder(("id", "value", "headersRaw"), stream=name.stream, topic=name.topic, partition=partition.id)
     rows = read(decoder, polling, name, partition.id, incarnation=partition.incarnation, start=start, end=partition.end)
     try:
-        return [batch.column(0) for batch in rows]
+        return [StoredPart(batch.column("id"), digests_of(batch)) for batch in rows]
     except HistoryGoneError as error:
         raise _gone(name, partition.id) from error

@@ -20,12 +20,12 @@
  *          40 16  0              56  8  checksum of the producer's id and the bytes before
  *
  * No slot crosses a sector of the device. Little-endian; checksums are XXH3-64 with the incarnation as seed. A slot is
- * written before the records of its batch: after a kill it counts if and only if the log has them. After a power loss the log may have records whose slot is
- * lost. The file is believed when the log ends exactly at an `end` of which all batches have their slots, or at
- * `proven`. Else nothing is known, and who began before that is a stranger here (the barrier). Version 2 has slots of
- * 32 bytes, without a running number (the sequence number is it) and without a digest; a file of it is made anew when
- * it is read. Version 1 is the same, but its halves were written after the sync: it is believed after a kill and forgotten
- * after a power loss. Single-threaded. */
+ * written before the records of its batch: after a kill it counts if and only if the log has them. After a power loss
+ * the log may have records whose slot is lost. The file is believed when the log ends exactly at an `end` of which all
+ * batches have their slots, or at `proven`. Else nothing is known, and who began before that is a stranger here (the
+ * barrier). Version 2 has slots of 32 bytes, without a running number (the sequence number is it) and without a digest;
+ * a file of it is made anew when it is read. Version 1 is the same, but its halves were written after the sync: it is
+ * believed after a kill and forgotten after a power loss. Single-threaded. */
 #ifndef SHARDD_PRODUCERS_H
 #define SHARDD_PRODUCERS_H
 #include "io/disk.h"

@@ -46,6 +46,9 @@ PyObject *shardd_call_routes_end_user(PyObject *self, PyObject *arg);
 PyObject *shardd_call_routes_end_topic(PyObject *self, PyObject *arg);
 PyObject *shardd_call_routes_end_stream(PyObject *self, PyObject *arg);
 PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused);
+PyObject *shardd_call_users_begin(PyObject *self, PyObject *unused);
+PyObject *shardd_call_user_put(PyObject *self, PyObject *arg);
+PyObject *shardd_call_user_drop(PyObject *self, PyObject *arg);
 
 /* binding/engine_producers.c */
 PyObject *shardd_call_producers_begin(PyObject *self, PyObject *args);

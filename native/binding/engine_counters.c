@@ -110,6 +110,7 @@ PyObject *shardd_call_counters(PyObject *self, PyObject *unused) {
            put_counter(result, "ring_enters", e->core.io.enters) &&
            put_counter(result, "index_reads", e->core.files.indexes.reads) &&
            put_counter(result, "index_hits", e->core.files.indexes.hits) &&
+           put_counter(result, "offsets_removed", e->core.users.removed) &&
            put_counter(result, "routes", e->core.routes.count) &&
            put_counter(result, "partitions", e->core.partitions.used) &&
            put_counter(result, "syncs_running", e->core.sync.running + (e->core.sync.pending != NULL));

@@ -84,6 +84,7 @@ PyObject *shardd_call_partition_open(PyObject *self, PyObject *args) {
                            .log_start = log_start,
                            .limits = &limits,
                            .clock = &e->core.expiry,
+                           .users = &e->core.users,
                            .level = (partition_level)level,
                            .journal_messages_max = e->options.journal_messages_max,
                            .journal_bytes_max = e->options.journal_bytes_max,

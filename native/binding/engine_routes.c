@@ -108,3 +108,29 @@ PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused) {
     watches_wake_all(&e->core);
     Py_RETURN_NONE;
 }
+
+PyObject *shardd_call_users_begin(PyObject *self, PyObject *unused) {
+    engine *e = shardd_engine_of(self);
+    (void)unused;
+    if (e == NULL) return NULL;
+    if (e->core.users.version != 0) return PyErr_Format(PyExc_RuntimeError, "the users are known already");
+    known_users_begin(&e->core.users);
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_user_put(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long incarnation = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    if (incarnation == 0) return PyErr_Format(PyExc_ValueError, "no user has the incarnation 0");
+    if (known_users_add(&e->core.users, incarnation) != 0) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject *shardd_call_user_drop(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long incarnation = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    known_users_end(&e->core.users, incarnation);
+    Py_RETURN_NONE;
+}

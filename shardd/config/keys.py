@@ -226,7 +226,7 @@ KEYS: Final[tuple[Key, ...]] = (
         512,
         1 << 30,
     ),
-    _count("system.partition.consumer_offsets_max", 100_000, 1, 1_000_000),
+    _count("system.partition.consumer_offsets_max", 200_000, 1, 1_000_000),
     _flag("message_saver.enabled", True),
     _flag("message_saver.enforce_fsync", True),
     _duration("message_saver.interval", "message_saver.interval_ms", "30 s", 10, _HOUR_MS),

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from shardd.config import codecs
 from shardd.metadata import commands
 from shardd.metadata.apply_users import USER_CHANGES
+from shardd.metadata.group_shares import with_group, without_group, without_groups
 from shardd.metadata.ids import free_after, next_id
 from shardd.metadata.liftbridge import (
     LIFTBRIDGE_CHANGES,
@@ -108,6 +109,7 @@ def _delete_stream(state: State, record: Record, command: commands.DeleteStream)
     """Permissions that name the stream go with it: the next stream with this id starts without."""
     stream = state.streams[command.stream.id]
     partitions = [partition for topic in _by_id(stream.topics) for partition in topic.partitions]
+    state = without_groups(state, stream.topics.values())
     return replace(
         _free_slots(_without_permissions(state, stream.id, None), partitions),
         streams=state.streams.delete(stream.id),
@@ -187,6 +189,7 @@ def _delete_topic(state: State, record: Record, command: commands.DeleteTopic) -
         topic_ids=stream.topic_ids.delete(topic.name),
         free_topic_ids=(*stream.free_topic_ids, topic.id),
     )
+    state = without_groups(state, (topic,))
     return _set_stream(_free_slots(_without_permissions(state, stream.id, topic.id), topic.partitions), changed)
 
 
@@ -233,14 +236,14 @@ def _create_group(state: State, record: Record, command: commands.CreateConsumer
     stream = state.streams[command.stream.id]
     topic = stream.topics[command.topic.id]
     group_id = next_id(topic.free_group_ids, len(topic.groups), command.chosen_id)
-    group = ConsumerGroup(group_id, command.name, record.timestamp_us, record.index)
+    group = ConsumerGroup(group_id, command.name, record.timestamp_us, record.index, command.owner)
     changed = replace(
         topic,
         groups=topic.groups.set(group_id, group),
         group_ids=topic.group_ids.set(command.name, group_id),
         free_group_ids=free_after(topic.free_group_ids, len(topic.groups), group_id),
     )
-    return _set_topic(state, stream, changed)
+    return _set_topic(with_group(state, group.owner), stream, changed)
 
 
 def _delete_group(state: State, record: Record, command: commands.DeleteConsumerGroup) -> State:
@@ -253,7 +256,7 @@ def _delete_group(state: State, record: Record, command: commands.DeleteConsumer
         group_ids=topic.group_ids.delete(group.name),
         free_group_ids=(*topic.free_group_ids, group.id),
     )
-    return _set_topic(state, stream, changed)
+    return _set_topic(without_group(state, group.owner), stream, changed)
 
 
 def _create_user(state: State, record: Record, command: commands.CreateUser) -> State:

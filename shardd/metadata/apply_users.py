@@ -9,6 +9,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from shardd.metadata import commands
+from shardd.metadata.group_shares import without_owner
 from shardd.metadata.producers import without_producers
 from shardd.metadata.records import Record
 from shardd.metadata.state import EMPTY, State, Token, User, has_expired
@@ -21,9 +22,10 @@ def _set_user(state: State, user: User) -> State:
 
 
 def _delete_user(state: State, record: Record, command: commands.DeleteUser) -> State:
-    """Tokens and producers go with the user; the id is given out again, last freed first."""
+    """Tokens and producers go with the user, consumer groups stay; the id is given out again, last freed first."""
     user = state.users[command.user.id]
     state = without_producers(_without_tokens(state, user, user.tokens.values()), user, user.producers)
+    state = without_owner(state, user)
     return replace(
         state,
         users=state.users.delete(user.id),

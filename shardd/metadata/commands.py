@@ -123,8 +123,11 @@ class DeletePartitions(OnTopic, frozen=True, array_like=True, tag=403):
 
 
 class CreateConsumerGroup(OnTopic, frozen=True, array_like=True, tag=602):
+    """`owner`: incarnation of the user for whom it counts, 0: for none, as records of earlier versions say."""
+
     name: str
     chosen_id: int | None = None
+    owner: int = 0
 
 
 class DeleteConsumerGroup(OnTopic, frozen=True, array_like=True, tag=603):

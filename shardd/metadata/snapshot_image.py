@@ -12,6 +12,7 @@ import msgspec
 from immutables import Map
 
 from shardd.metadata.commands import plain_map, typed_map
+from shardd.metadata.group_shares import counted_groups
 from shardd.metadata.snapshot_liftbridge import LiftbridgeImage, liftbridge_image, with_liftbridge
 from shardd.metadata.state import (
     EMPTY,
@@ -48,6 +49,7 @@ class GroupImage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str
     created_at_us: int
     incarnation: int
+    owner: int = 0  # in every version: with a program that does not know it the group counts for no user
 
 
 class TopicImage(msgspec.Struct, array_like=True, frozen=True):
@@ -144,6 +146,7 @@ def decode_image(data: bytes | memoryview, index: int, digest: bytes) -> tuple[S
         producer_owners=Map({number: user.id for user in users.values() for number in user.producers}),
         free_slots=image.free_slots,
         next_slot=image.next_slot,
+        groups=counted_groups(streams, users),
     )
     return with_liftbridge(state, image.liftbridge), image.submissions
 
@@ -215,7 +218,7 @@ def _topic_image(topic: Topic) -> TopicImage:
         max_topic_size_bytes=topic.max_topic_size_bytes,
         replication_factor=topic.replication_factor,
         partitions=_runs(topic.partitions),
-        groups=[GroupImage(group.id, group.name, group.created_at_us, group.incarnation) for group in groups],
+        groups=[GroupImage(each.id, each.name, each.created_at_us, each.incarnation, each.owner) for each in groups],
         free_group_ids=topic.free_group_ids,
         settings=dict(sorted(topic.settings.items())),
     )
@@ -257,7 +260,10 @@ def _stream(image: StreamImage) -> Stream:
 
 
 def _topic(image: TopicImage) -> Topic:
-    groups = {each.id: ConsumerGroup(each.id, each.name, each.created_at_us, each.incarnation) for each in image.groups}
+    groups = {
+        each.id: ConsumerGroup(each.id, each.name, each.created_at_us, each.incarnation, each.owner)
+        for each in image.groups
+    }
     return Topic(
         id=image.id,
         name=image.name,

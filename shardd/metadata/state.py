@@ -47,12 +47,14 @@ class Partition(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConsumerGroup(msgspec.Struct, frozen=True, gc=False):
-    """The definition only: members and assignments are in memory of shard 0 (`shardd.groups`)."""
+    """The definition only: members and assignments are in memory of shard 0 (`shardd.groups`). `owner`: incarnation of
+    the user that made it; 0: it counts for no user."""
 
     id: int
     name: str
     created_at_us: int
     incarnation: int
+    owner: int = 0
 
     @property
     def offsets_id(self) -> int:
@@ -133,6 +135,18 @@ class User(msgspec.Struct, frozen=True, gc=False):
     kept_access: bytes = b""
 
 
+class GroupShares(msgspec.Struct, frozen=True):
+    """Counts of consumer groups (`shardd.metadata.group_shares`). `gone`: of users that are gone; `of`: of those that
+    there are and that have some, by incarnation."""
+
+    total: int = 0
+    gone: int = 0
+    of: Map[int, int] = EMPTY
+
+
+NO_GROUPS: Final = GroupShares()
+
+
 class State(msgspec.Struct, frozen=True):
     """`index` and `digest` are those of the last applied record (index 0, 32 zero bytes: empty log)."""
 
@@ -149,3 +163,4 @@ class State(msgspec.Struct, frozen=True):
     free_slots: tuple[int, ...] = ()
     next_slot: int = 0
     liftbridge: Liftbridge = NO_LIFTBRIDGE
+    groups: GroupShares = NO_GROUPS

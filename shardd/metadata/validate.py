@@ -11,6 +11,7 @@ from typing import Final
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command
+from shardd.metadata.group_shares import may_create
 from shardd.metadata.ids import is_free
 from shardd.metadata.refs import find_group, find_stream, find_topic
 from shardd.metadata.state import State
@@ -126,8 +127,9 @@ def _create_group(state: State, command: commands.CreateConsumerGroup) -> Status
     topic = state.streams[command.stream.id].topics[command.topic.id]
     if command.name in topic.group_ids:
         return Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
-    free = is_free(topic.free_group_ids, len(topic.groups), command.chosen_id, CHOSEN_GROUPS_MAX)
-    return Status.OK if free else Status.CONSUMER_GROUP_ID_ALREADY_EXISTS
+    if not is_free(topic.free_group_ids, len(topic.groups), command.chosen_id, CHOSEN_GROUPS_MAX):
+        return Status.CONSUMER_GROUP_ID_ALREADY_EXISTS
+    return may_create(state, command.owner)
 
 
 def _slots_left(state: State) -> int:

@@ -27,6 +27,7 @@ from shardd.protocol.replies import GroupDetails, GroupMemberSummary, GroupSumma
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.service import base
+from shardd.service.group_room import GroupRoom
 from shardd.service.identity import Identity
 from shardd.service.long_answers import LongAnswers, ascending
 from shardd.service.sessions import Session
@@ -114,6 +115,7 @@ class GroupService:
         self._engine = engine
         self._shards = shards
         self._long_answers = long_answers
+        self._room = GroupRoom(metadata, members)
         self._turns = Slices()  # for what costs as much as the member has partitions
 
     def _shown(self, identity: Identity, request: requests.GroupRequest) -> tuple[Stream, Topic, ConsumerGroup] | None:
@@ -161,10 +163,13 @@ class GroupService:
         return kept
 
     async def create_group(self, identity: Identity, request: requests.CreateGroupRequest) -> GroupSummary:
-        """1009, 2010, 41, 5004."""
+        """1009, 2010, 41, 5004; 5: there are too many, or too many of the user."""
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.GET_TOPIC, stream, topic)
-        command = CreateConsumerGroup(base.stream_ref(stream), base.topic_ref(topic), request.name, request.chosen_id)
+        await self._room.make(identity.owner)
+        command = CreateConsumerGroup(
+            base.stream_ref(stream), base.topic_ref(topic), request.name, request.chosen_id, identity.owner
+        )
         result = await base.submit(self._metadata, identity, command)
         created = result.state.streams[stream.id].topics[topic.id]
         return GroupSummary(result.id, len(created.partitions), 0, request.name)

@@ -1,4 +1,5 @@
-"""Says in the log how many connections were refused or given up: one line for each kind, not for each connection."""
+"""Says in the log how many connections were refused or given up, and what was removed for others: one line for each
+kind, not for each of them."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ _KINDS: Final = {
     "refused_connections": "connections refused: server.connections_max are open",
     "refused_by_address": "connections refused: their address has server.connections_per_address_max open",
     "refused_before_login": "connections refused: server.connections_before_login_max are not logged in",
+    "offsets_removed": "stored offsets of deleted users removed, the longest unused first: others needed the places",
     "timeouts": "connections closed: they took longer than one of the timeouts of server.* allows",
 }
 
@@ -29,6 +31,6 @@ class RefusalReport:
         """What has grown since the last look."""
         now, seen = self._counters(), self._seen
         for kind, sentence in _KINDS.items():
-            if now[kind] != seen[kind]:
+            if now.get(kind, 0) != seen[kind]:
                 _log.warning("%d %s", now[kind] - seen[kind], sentence)
                 seen[kind] = now[kind]

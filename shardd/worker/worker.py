@@ -66,9 +66,9 @@ from shardd.worker.background import add_client_jobs, add_room_job, tell_room
 from shardd.worker.dispatcher import MakeDispatcher
 from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
 from shardd.worker.engine_options import connection_calls, listen, make_engine, server_facts
+from shardd.worker.owners import follow_owners
 from shardd.worker.partition_changes import partitions_of
 from shardd.worker.partitions import RECOVERY_LANES, OwnedPartitions
-from shardd.worker.producers import KnownProducers
 from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shard
 from shardd.worker.tls import WorkerTls
 
@@ -172,7 +172,7 @@ class Worker:
     async def _open_partitions(self) -> None:
         """The loop goes on meanwhile: heartbeats, and changes of the metadata, which are followed at the end."""
         scanners = HelperThreads(RECOVERY_LANES, "recovery")
-        KnownProducers(self.engine, self._data).follow(self._metadata)
+        follow_owners(self.engine, self._data, self._metadata)
         state = await self._partitions.recover(lambda: self._metadata.state, scanners)
         await scanners.close()
         await self._sweep(state)

@@ -60,6 +60,7 @@ void core_free(core *k) {
     commit_close(k);
     free(k->partitions.slots);
     producer_table_free(&k->known_producers);
+    known_users_free(&k->users);
     free(k->peer_is_down);
 }
 

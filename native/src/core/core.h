@@ -19,6 +19,7 @@
 #include "io/links.h"
 #include "log/expiry_clock.h"
 #include "log/id_window.h"
+#include "log/offset_shares.h"
 #include "log/room.h"
 
 typedef struct read_job read_job;
@@ -68,6 +69,7 @@ struct core {
     int64_t producers_swept_us; /* producing.c */
     file_cache files;           /* of all partitions */
     expiry_clock expiry;
+    known_users users;
     core_counters counters;
     struct { /* commit.c */
         staged *list;

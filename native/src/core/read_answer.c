@@ -101,7 +101,8 @@ static void offset_stored(void *context, uint32_t status) {
  * again. */
 static uint32_t place_for_commit(const read_job *job) {
     if (!job->what.auto_commit) return 0;
-    return partition_offset_place(job->target->p, job->what.consumer_kind, job->what.consumer_id);
+    return partition_offset_place(job->target->p, job->what.consumer_kind, job->what.consumer_id,
+                                  job->what.by_user.owner);
 }
 
 /* The window is the whole answer, whose head can be written now. */

@@ -72,6 +72,12 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value) {
     return true;
 }
 
+bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out) {
+    const offset_entry *entry = find(o, kind, id);
+    if (entry != NULL) *out = entry->use;
+    return entry != NULL;
+}
+
 uint64_t offsets_lowest(offsets *o) {
     if (o->lowest_known) return o->lowest;
     o->lowest = UINT64_MAX;
@@ -140,6 +146,8 @@ static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const off
     bool newer = what->sequence > before.sequence;
     doubles[l->doubles_count++] = newer ? (free_place){entry->place, entry->half} : (free_place){place, what->half};
     if (!newer) return 0;
+    if (!offset_shares_reserve(&l->o->shares, what->use.owner)) return -1;
+    offset_shares_pass(&l->o->shares, entry->use.owner, what->use.owner);
     entry->value = what->value;
     entry->use = use_of(l, what);
     entry->place = place;
@@ -153,7 +161,8 @@ static int load(void *context, uint32_t number, const offsets_place *what) {
     if (what->state != OFFSETS_PLACE_TAKEN) return 0; /* what is lost stays as it is */
     offset_entry *entry = find(l->o, what->kind, what->id);
     if (entry != NULL) return keep_newer(l, entry, number, what);
-    if (reserve(l->o) != 0) return -1;
+    if (reserve(l->o) != 0 || !offset_shares_reserve(&l->o->shares, what->use.owner)) return -1;
+    offset_shares_pass(&l->o->shares, 0, what->use.owner);
     place(l->o, &(offset_entry){what->value, use_of(l, what), what->id, number, what->kind, what->half});
     return 0;
 }
@@ -167,8 +176,16 @@ static void forget_doubles(const loading *l) {
     }
 }
 
+static void forget_owners(offsets *o) {
+    offset_shares_clear(&o->shares);
+    free(o->victims.list);
+    o->victims.list = NULL;
+    o->victims.count = 0;
+}
+
 static void forget(offsets *o) {
     offsets_file_close(o);
+    forget_owners(o);
     free(o->entries);
     free(o->free_places);
     o->entries = NULL;
@@ -209,18 +226,21 @@ static uint32_t have_file(offsets *o) {
     return refused ? STATUS_CANNOT_WRITE_TO_FILE : STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
 }
 
-static bool is_full(const offsets *o) { return o->count >= o->count_max || next_place(o).place >= OFFSETS_PLACES_MAX; }
-
-bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id) { return !is_full(o) || find(o, kind, id) != NULL; }
+bool offsets_has_place(offsets *o, uint8_t kind, uint32_t id, uint64_t owner) {
+    return find(o, kind, id) != NULL || offsets_has_room(o, owner);
+}
 
 static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value, const offset_use *use) {
+    uint32_t status = offsets_make_room(o, use->owner);
+    if (status != 0) return status;
     free_place to = next_place(o);
-    if (is_full(o)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
-    if (reserve(o) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
+    if (to.place >= OFFSETS_PLACES_MAX) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    if (reserve(o) != 0 || !offset_shares_reserve(&o->shares, use->owner)) return STATUS_CANNOT_WRITE_TO_FILE;
     offsets_half content = {.value = value, .use = *use, .id = id, .kind = kind};
-    uint32_t status = offsets_file_put(o, to.place, !to.half, &content);
+    status = offsets_file_put(o, to.place, !to.half, &content);
     if (status != 0) return status;
     take_place(o);
+    offset_shares_pass(&o->shares, 0, use->owner);
     place(o, &(offset_entry){value, *use, id, to.place, kind, !to.half});
     lowest_changed(o, UINT64_MAX, value);
     return 0;
@@ -229,8 +249,10 @@ static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value,
 /* The next half of an entry. */
 static uint32_t put(offsets *o, offset_entry *entry, uint64_t value, const offset_use *use) {
     offsets_half content = {.value = value, .use = *use, .id = entry->id, .kind = entry->kind};
+    if (!offset_shares_reserve(&o->shares, use->owner)) return STATUS_CANNOT_WRITE_TO_FILE;
     uint32_t status = offsets_file_put(o, entry->place, !entry->half, &content);
     if (status != 0) return status;
+    offset_shares_pass(&o->shares, entry->use.owner, use->owner);
     entry->half = !entry->half;
     entry->use = *use;
     return 0;
@@ -267,12 +289,14 @@ uint32_t offsets_delete(offsets *o, uint8_t kind, uint32_t id) {
         return STATUS_CANNOT_DELETE_CONSUMER_OFFSET_FILE;
     give_place(o, entry->place, !entry->half);
     lowest_changed(o, entry->value, UINT64_MAX);
+    offset_shares_pass(&o->shares, entry->use.owner, 0);
     erase(o, entry);
     return 0;
 }
 
 void offsets_clear(offsets *o, bool in_file) {
     if (o->count == 0) return;
+    forget_owners(o);
     free(o->entries);
     o->entries = NULL;
     o->capacity = o->count = 0;

@@ -7,6 +7,7 @@
 #define SHARDD_OFFSETS_H
 #include "io/disk.h"
 #include "log/file_cache.h"
+#include "log/offset_shares.h"
 #include "log/offsets_table.h"
 
 #include <stdbool.h>
@@ -27,12 +28,27 @@ typedef struct free_place {
     uint8_t half; /* that counts */
 } free_place;
 
+#define VICTIMS_MAX 64u /* found by one walk over the table */
+
+typedef struct offset_victim { /* an entry of a user that is gone */
+    uint64_t used_us;
+    uint32_t id;
+    uint8_t kind;
+} offset_victim;
+
 typedef struct offsets {
     offset_entry *entries; /* NULL until the first one */
     uint32_t capacity;     /* power of two */
     uint32_t count;
-    uint32_t count_max; /* of those that a store may add to */
-    uint32_t places;    /* of the file */
+    uint32_t count_max;   /* of those that a store may add to */
+    offset_shares shares; /* whose they are */
+    known_users *users;   /* of the worker, outlives this; NULL: each user is there */
+    struct {              /* the last one is the next to go */
+        offset_victim *list;
+        uint32_t count;
+        uint64_t version; /* of the shares when they were found */
+    } victims;
+    uint32_t places; /* of the file */
     free_place *free_places;
     uint32_t free_count, free_capacity;
     uint64_t sequence; /* the highest in the file */
@@ -56,11 +72,17 @@ typedef struct offsets {
  * version). */
 int offsets_open(offsets *o, uint64_t now_us);
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
-/* The same for a consumer that goes on from there: it is used now. The file learns of that once a day, as far as it
+bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out); /* false: nothing is stored */
+/* The value, for a consumer that goes on from there: it is used now. The file learns of that once a day, as far as it
  * can be written. */
 bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value);
-/* False: a store would be refused with 3023, since there are as many as there may be. */
-bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id);
+/* False: a store of this user would be refused with 3023, since there are as many as there may be, or as many of that
+ * user as its share is (offset_shares.h). */
+bool offsets_has_place(offsets *o, uint8_t kind, uint32_t id, uint64_t owner);
+bool offsets_has_room(offsets *o, uint64_t owner); /* for one more */
+/* For one more of this user. Where the table is full, and not of entries that count, the one goes that belongs to a
+ * user that is gone and was not used for longest. 0, 3023, or the status of a write. */
+uint32_t offsets_make_room(offsets *o, uint64_t owner);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */
 uint64_t offsets_lowest(offsets *o);
 /* File, then memory. 0, 10006 (write), 3023 (open, or no place for one more): memory and what counts in the file stay

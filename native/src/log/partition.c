@@ -111,6 +111,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     p->segments.read_only = p->state != 0;
     p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
     p->offsets.incarnation = p->incarnation;
+    p->offsets.users = options->users;
     p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
     if (p->directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
         int error = errno;

@@ -43,6 +43,7 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
 } segment_info;
 
 typedef struct expiry_clock expiry_clock; /* expiry_clock.h */
+typedef struct known_users known_users;   /* offset_shares.h */
 
 /* What a partition keeps no longer, and when its active segment is sealed; zeros: no such limit. */
 typedef struct partition_limits {
@@ -75,6 +76,7 @@ typedef struct partition_options {
     uint64_t log_start;             /* below it nothing is served; 0: at the first segment */
     const partition_limits *limits; /* NULL: none */
     expiry_clock *clock;            /* outlives the partition; needed where a limit has an age */
+    known_users *users;             /* outlives the partition; NULL: each user is there */
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */
     uint64_t journal_messages_max, journal_bytes_max;
@@ -275,8 +277,8 @@ typedef struct partition_lag {
 partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id);
 /* 0, or 10002: the file of the stored offsets cannot be read; what is asked of them gets that. */
 uint32_t partition_offsets_known(partition *p);
-/* Whether a store would find a place. 0, 10002, 3023. */
-uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id);
+/* Whether a store of this user would find a place. 0, 10002, 3023. */
+uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id, uint64_t owner);
 /* What lies beside the log and could not be read: errno, 0: it could. */
 int partition_unread_offsets(const partition *p);
 int partition_unread_producers(const partition *p);

@@ -70,11 +70,11 @@ bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *va
 
 uint32_t partition_offsets_known(partition *p) { return p->closed ? 0 : partition_have_offsets(p); }
 
-uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id) {
+uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id, uint64_t owner) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
-    return offsets_has_place(&p->offsets, kind, id) ? 0 : (uint32_t)STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    return offsets_has_place(&p->offsets, kind, id, owner) ? 0 : (uint32_t)STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
 }
 
 uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint64_t value, const offset_user *by) {

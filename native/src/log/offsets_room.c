@@ -1,0 +1,70 @@
+/* Room for one more stored offset: shares of users, and entries of users that are gone, which make room. */
+#include "log/offsets.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A user may have as many as are left free, places of users that are gone among them: however many one user stores,
+ * half of what is left is there for the next one. */
+bool offsets_has_room(offsets *o, uint64_t owner) {
+    uint32_t own = offset_shares_count(&o->shares, owner);
+    if (o->count < o->count_max && own < o->count_max - o->count) return true;
+    uint32_t counted = o->count - offset_shares_gone(&o->shares, o->users);
+    if (offset_shares_is_gone(&o->shares, owner)) own = 0; /* its last request is still under way */
+    return counted < o->count_max && own < o->count_max - counted;
+}
+
+/* Into the list, in which those come first that were used last. */
+static void insert(offsets *o, const offset_entry *entry) {
+    offset_victim *list = o->victims.list;
+    if (o->victims.count == VICTIMS_MAX) {
+        if (entry->use.used_us >= list[0].used_us) return;
+        memmove(list, list + 1, --o->victims.count * sizeof *list);
+    }
+    uint32_t low = 0, high = o->victims.count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (list[middle].used_us > entry->use.used_us) low = middle + 1;
+        else high = middle;
+    }
+    memmove(list + low + 1, list + low, (o->victims.count - low) * sizeof *list);
+    list[low] = (offset_victim){.used_us = entry->use.used_us, .id = entry->id, .kind = entry->kind};
+    o->victims.count++;
+}
+
+static bool find_victims(offsets *o) {
+    if (o->victims.list == NULL) o->victims.list = malloc(VICTIMS_MAX * sizeof *o->victims.list);
+    if (o->victims.list == NULL) return false;
+    o->victims.count = 0;
+    o->victims.version = o->shares.version;
+    for (uint32_t i = 0; i < o->capacity; i++)
+        if (o->entries[i].kind != 0 && offset_shares_is_gone(&o->shares, o->entries[i].use.owner))
+            insert(o, &o->entries[i]);
+    return o->victims.count > 0;
+}
+
+/* The next one that is as it was when the walk found it: it may have been used or deleted since then. */
+static bool next_victim(offsets *o, offset_victim *out) {
+    while (o->victims.count > 0) {
+        *out = o->victims.list[--o->victims.count];
+        offset_use use;
+        if (offsets_use_of(o, out->kind, out->id, &use) && use.used_us == out->used_us &&
+            offset_shares_is_gone(&o->shares, use.owner))
+            return true;
+    }
+    return false;
+}
+
+uint32_t offsets_make_room(offsets *o, uint64_t owner) {
+    if (!offsets_has_room(o, owner)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    if (o->count < o->count_max) return 0;
+    offset_victim victim;
+    if (o->victims.version != o->shares.version) o->victims.count = 0;
+    if (!next_victim(o, &victim) && (!find_victims(o) || !next_victim(o, &victim)))
+        return STATUS_CANNOT_WRITE_TO_FILE; /* without memory */
+    if (offsets_delete(o, victim.kind, victim.id) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
+    o->users->removed++;
+    return 0;
+}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")  # and empty settings
+SETTINGS_TAKEN: Final = bytes.fromhex("000000040100000000")  # without it a connection ends after three seconds
 _FRAME_BYTES: Final = 16_384
 _DATA, _HEADERS = 0, 1
 _END_STREAM, _END_HEADERS = 1, 4

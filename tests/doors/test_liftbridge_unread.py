@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from typing import Final
 
 import pytest
 
-from shardd.doors.liftbridge.calls import ANSWER_BYTES_MAX
+from shardd.doors.liftbridge.calls import ANSWER_BYTES_MAX, LARGE_OF_ADDRESS_BYTES_MAX
 from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.positions import StartPosition
+from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, EndedError, LiftbridgeServer
-from tests.doors.liftbridge_wire import PREFACE, opened, request_frames
+from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, opened, request_frames
+from tests.support import wire
 
 CONNECTIONS: Final = 30
 CALLS: Final = 16  # of each
@@ -22,7 +26,10 @@ NAME: Final = "n" * 500
 SUBJECT: Final = "s" * 1_000
 NAMES: Final = 600  # of a call, whose answer has 0.7 MB
 GROWTH_BYTES_MAX: Final = 4 * ANSWER_BYTES_MAX + (32 << 20)  # with what the library keeps; all answers: 320 MB
+LARGE_BYTES: Final = (2 << 20) - 4096  # of a message, which has so much more ...
+_MESSAGE_BYTES: Final = 256  # ... at most around it
 SLOW_READER_S: Final = 2.0
+_BEGUN_BYTES: Final = 32 << 10
 _HEADERS: Final = 1
 _END_STREAM: Final = 1
 
@@ -109,3 +116,34 @@ def test_answer_beyond_the_bound_is_refused_in_a_sentence(server: LiftbridgeServ
         root.create("wide", partitions=1_000)
         with pytest.raises(EndedError, match="name fewer streams"):
             root.call("FetchMetadata", streams=["wide"] * 10_000)
+
+
+def subscribed(server: LiftbridgeServer, stream: str, name: str) -> socket.socket:
+    """A subscription from the beginning that takes nothing of a message but its first bytes."""
+    host, _, port = server.liftbridge_address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), WAIT_S)
+    request = api.message_class("SubscribeRequest")(
+        stream=stream, startPosition=StartPosition.EARLIEST.value
+    ).SerializeToString()
+    head = opened(
+        "/proto.API/Subscribe", 1, [("authorization", "Basic " + base64.b64encode(f"{name}:secret".encode()).decode())]
+    )
+    connection.sendall(PREFACE + head + request_frames(1, bytes(request)))
+    return connection
+
+
+def test_large_messages_of_two_users_are_not_taken_a_third_user_gets_one(server: LiftbridgeServer) -> None:
+    count = LARGE_OF_ADDRESS_BYTES_MAX // (LARGE_BYTES + _MESSAGE_BYTES)
+    assert 2 * LARGE_OF_ADDRESS_BYTES_MAX - 2 * count * LARGE_BYTES < LARGE_BYTES
+    with ExitStack() as held, server.client(ROOT) as root:
+        root.create("large")
+        with wire.connect(server.address) as tcp:
+            tcp.send("liftbridge-default", "large", wire.to_partition(0), [wire.message(bytes(LARGE_BYTES))])
+        for name in ("one", "another"):
+            server.create_user(name, Permissions(read_streams=True, poll_messages=True))
+            crowd = [held.enter_context(subscribed(server, "large", name)) for _ in range(count)]
+            for each in crowd:
+                with each.makefile("rb") as taken:
+                    assert len(taken.read(_BEGUN_BYTES)) == _BEGUN_BYTES
+                each.sendall(SETTINGS_TAKEN)
+        assert len(root.read("large", 1)[0].value) == LARGE_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.parse
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
-from shardd.runtime.crowds import FullError, Room
+from shardd.runtime.crowds import FullError, Member, Room
 from shardd.runtime.networks import network_of
 
 LOGINS_MAX: Final = 2048  # calls whose login is not known yet
@@ -39,6 +39,9 @@ PROBE_READS_MAX: Final = 32  # requests of strangers
 REQUEST_S: Final = 10.0  # for a whole request, counted from its turn
 ANSWERS_BYTES_MAX: Final = 128 << 20  # of answers without a bound of their own that clients have not taken yet
 ANSWER_BYTES_MAX: Final = 32 << 20  # of one of them, and of all of one address of a user
+LARGE_BYTES_MAX: Final = 256 << 20  # of single messages that are larger than a window, all subscriptions together
+LARGE_OF_ADDRESS_BYTES_MAX: Final = LARGE_BYTES_MAX // 2
+GRACE_S: Final = 1.0  # what its client has not taken by then gives way to a user that has less
 _ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn_limits.c
 
 
@@ -66,12 +69,14 @@ class Crowd:
             gave_way = call.gave_way = True
             task.cancel()
 
+        before, call.give_way = call.give_way, give_way
         try:
             if self._waits:
                 member = await self._room.take(call.owner, call.host, give_way, size)
             else:
                 member = self._room.enter(call.owner, call.host, give_way, size)
         except FullError as error:
+            call.give_way = before
             if error.of_address:
                 self._connections.refused(call.address)
             raise self._full() from None
@@ -83,6 +88,7 @@ class Crowd:
             task.uncancel()
             raise self._full() from None
         finally:
+            call.give_way = before
             self._room.leave(member)
 
     def _full(self) -> RpcError:
@@ -105,13 +111,14 @@ class Gate:
         self.watches = Crowd("watches of health", WATCHES_MAX, WATCHES_OF_ADDRESS_MAX, connections)
         self.reads = Crowd("requests that come in", READS_MAX, READS_MAX, connections, waits=True)
         self.answers = Crowd("bytes of answers that are not taken", ANSWERS_BYTES_MAX, ANSWER_BYTES_MAX, connections)
+        self.large = Room(LARGE_BYTES_MAX, LARGE_OF_ADDRESS_BYTES_MAX)
         self.probe_reads = Crowd("requests that come in", PROBE_READS_MAX, PROBE_READS_MAX, connections, waits=True)
 
 
 class Call:
     """One call of a method. `address`: "ip:port" of its client; `host`: what it is counted as. `owner`: whose share it
     counts in: the user's when he is known, until then the host's. `gave_way`: another caller has its place, or its
-    room."""
+    room. `give_way`: ends it while it has a place."""
 
     def __init__(self, gate: Gate, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self.method = method
@@ -121,6 +128,7 @@ class Call:
         self.host = network_of(self.address)
         self.owner: Hashable = self.host
         self.gave_way = False
+        self.give_way: Callable[[], None] = _has_no_place
         self._gate = gate
         self._credential = Credential()
 
@@ -201,6 +209,16 @@ class Call:
             except grpc.aio.BaseError:  # the client has ended the call: there is no one to tell
                 raise asyncio.CancelledError from None
 
+    async def large_room(self, size: int) -> Large:
+        """For a message that is larger than a window, until `leave`. A client that has not taken it after a while loses
+        its connection when another user needs the room."""
+        member = await self._gate.large.take(self.owner, self.host, self._give_way_unread, size, at_work=True)
+        return Large(self._gate.large, member)
+
+    def _give_way_unread(self) -> None:
+        self._gate.connections.end(self.address)
+        self.give_way()
+
     @property
     def login(self) -> tuple[Credential, str]:
         """Calls with the same one act as the same user."""
@@ -211,6 +229,24 @@ class Call:
         """None: the call has no deadline."""
         left = self.context.time_remaining()
         return None if left is None else float(left)
+
+
+class Large:
+    """Room of a large message."""
+
+    def __init__(self, room: Room, member: Member) -> None:
+        self._room = room
+        self._member = member
+        self.size = member.size
+        self._grace = asyncio.get_running_loop().call_later(GRACE_S, room.may_give_way, member)
+
+    def leave(self) -> None:
+        self._grace.cancel()
+        self._room.leave(self._member)
+
+
+def _has_no_place() -> None:
+    """A call without a place has nothing that another one could need."""
 
 
 def decoded(kind: Any, data: bytes) -> Any:

@@ -66,39 +66,31 @@ class Service:
     ) -> None:
         assert {*unary, *large, *streaming} == {*api.METHODS}
         self._gate = gate
-        self.handlers = {name: self._unary(name, serve) for name, serve in unary.items()}
-        self.handlers |= {name: self._large(name, serve) for name, serve in large.items()}
+        self.handlers = {name: self._once(name, serve, held=False) for name, serve in unary.items()}
+        self.handlers |= {name: self._once(name, serve, held=True) for name, serve in large.items()}
         self.handlers |= {name: self._streaming(name, serve) for name, serve in streaming.items()}
 
-    def _unary(self, method: str, serve: Unary) -> grpc.RpcMethodHandler[Any, Any]:
+    def _once(self, method: str, serve: Unary, *, held: bool) -> grpc.RpcMethodHandler[Any, Any]:
+        """`held`: writes itself, so that the answer has its room and the call its place until the client has it."""
         kind = api.message_class(api.request_of(method))
 
-        async def handle(_requests: object, context: Context) -> bytes:
+        async def handle(_requests: object, context: Context) -> bytes | None:
             call = Call(self._gate, method, context)
             try:
                 await call.authenticate()
                 async with self._gate.calls.place(call):
-                    return await serve(call, await call.read_one(kind))
+                    answer = await serve(call, await call.read_one(kind))
+                    if not held:
+                        return answer
+                    await call.write(answer)
+                    return None
             except Exception as error:
                 await end(context, error)
                 raise
 
+        if held:
+            return grpc.stream_stream_rpc_method_handler(handle)
         return grpc.stream_unary_rpc_method_handler(handle)
-
-    def _large(self, method: str, serve: Unary) -> grpc.RpcMethodHandler[Any, Any]:
-        kind = api.message_class(api.request_of(method))
-
-        async def handle(_requests: object, context: Context) -> None:
-            """Writes itself, so that the answer has its room and the call its place until the client has it."""
-            call = Call(self._gate, method, context)
-            try:
-                await call.authenticate()
-                async with self._gate.calls.place(call):
-                    await call.write(await serve(call, await call.read_one(kind)))
-            except Exception as error:
-                await end(context, error)
-
-        return grpc.stream_stream_rpc_method_handler(handle)
 
     def _streaming(self, method: str, serve: Streaming) -> grpc.RpcMethodHandler[Any, Any]:
         kind = api.message_class(api.request_of(method))

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from grpc import StatusCode
 
-from shardd.doors.budget import Budget
-from shardd.doors.liftbridge.calls import Call
+from shardd.doors.liftbridge.calls import Call, Large
 from shardd.doors.liftbridge.delivery import Delivered, Frame
 from shardd.doors.liftbridge.followers import Follower, Followers
 from shardd.doors.liftbridge.members import Slot, SlotKey, Slots
@@ -27,7 +26,6 @@ from shardd.protocol.primitives import PollingKind
 
 WINDOW_BYTES: Final = 256 << 10  # of a subscription, while its client does not take it
 WINDOW_MESSAGES: Final = 512
-LARGE_BYTES_MAX: Final = 256 << 20  # of single messages that are larger than a window, all subscriptions together
 _FIRST_MESSAGES: Final = 32  # of the first poll: nobody knows how large they are
 _RETRY_S: Final = 0.1
 _TRIES: Final = 100  # while a worker is replaced
@@ -46,7 +44,6 @@ class SubscribeRpc:
         self._partitions = partitions
         self._followers = followers
         self._slots = Slots()
-        self._large = Budget(LARGE_BYTES_MAX)
 
     async def subscribe(self, call: Call, request: Any) -> AsyncIterator[list[bytes]]:
         group, consumer = request.consumer.groupId, request.consumer.consumerId
@@ -67,7 +64,7 @@ class SubscribeRpc:
             self._require_no_newer(key, request)
             slot = self._slots.take(key, request.consumer.groupEpoch, follower.wake)
         self._followers.add(follower)
-        reading = _Reading(self._partitions, self._large, follower, span, bounds)
+        reading = _Reading(self._partitions, follower, span, bounds)
         try:
             yield [b""]  # an empty message: clients discard it
             while True:
@@ -157,7 +154,7 @@ class SubscribeRpc:
 class _Reading:
     """Where a subscription is."""
 
-    def __init__(self, partitions: Partitions, large: Budget, follower: Follower, span: Span, bounds: Bounds) -> None:
+    def __init__(self, partitions: Partitions, follower: Follower, span: Span, bounds: Bounds) -> None:
         stream, partition = follower.stream, follower.partition
         self.follower = follower
         self.next_offset = max(span.start, bounds.first) if bounds.newest < 0 else span.start
@@ -168,8 +165,7 @@ class _Reading:
         self._partitions = partitions
         self._frame = Frame(stream.name, partition, partition_subject(stream.subject, partition))
         self._count = _FIRST_MESSAGES
-        self._large = large
-        self._reserved_bytes = 0
+        self._large: Large | None = None
         self._tries = 0
 
     async def read(self) -> list[bytes]:
@@ -183,8 +179,7 @@ class _Reading:
         self._tries = 0
         if delivered.larger_bytes:
             self.close()
-            await self._large.take(str(self.follower.call.owner), delivered.larger_bytes)
-            self._reserved_bytes = delivered.larger_bytes
+            self._large = await self.follower.call.large_room(delivered.larger_bytes)
             self._count = 1
             self.again = True
             return []
@@ -192,7 +187,7 @@ class _Reading:
         if delivered.messages:
             self.follower.end = max(self.follower.end, self.next_offset)
             self._count = min(WINDOW_MESSAGES, max(1, WINDOW_BYTES * len(delivered.messages) // max(1, size)))
-            if self._reserved_bytes and size <= WINDOW_BYTES:
+            if size <= WINDOW_BYTES:
                 self.close()
         else:
             self.follower.end = min(self.follower.end, self.next_offset)  # what is not there yet wakes it
@@ -200,9 +195,9 @@ class _Reading:
 
     def close(self) -> None:
         """Gives back what it has kept of the room for large messages."""
-        if self._reserved_bytes:
-            self._large.give(str(self.follower.call.owner), self._reserved_bytes)
-            self._reserved_bytes = 0
+        if self._large is not None:
+            self._large.leave()
+            self._large = None
 
     async def _poll(self) -> tuple[Delivered, int]:
         """What has come, and how many bytes that is."""
@@ -210,7 +205,7 @@ class _Reading:
         polled = await self._partitions.poll(
             follower.call, follower.stream, follower.partition, PollingKind.OFFSET, self.next_offset, self._count
         )
-        most = max(WINDOW_BYTES, self._reserved_bytes)
+        most = WINDOW_BYTES if self._large is None else max(WINDOW_BYTES, self._large.size)
         delivered = self._frame.delivered(polled.records, polled.count, self.next_offset, self._stop, most)
         return delivered, sum(map(len, delivered.messages))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from shardd.client import commands, values
 from shardd.client.commands import Command
-from shardd.client.errors import GroupInUseError
+from shardd.client.errors import ConsumerNameTakenError, GroupInUseError, ServerError
+from shardd.client.messages import Polled
 from shardd.client.wire import Identifier
 
 P = ParamSpec("P")
@@ -52,6 +53,57 @@ def _waited(build: Callable[P, Command[T]]) -> Callable[Concatenate[AskingAndWai
     return ask
 
 
+def _asked_by_name(build: Callable[P, Command[T]]) -> Callable[Concatenate[Asking, P], Coroutine[Any, Any, T]]:
+    """Of what is stored for a consumer: not that of another name with the same number."""
+    plain = _asked(build)
+
+    async def ask(self: Asking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        look = _look_at_name(args, kwargs)
+        if look is not None:
+            try:
+                await self.call(look)
+            except ServerError as error:
+                _passed(error)
+        return await plain(self, *args, **kwargs)
+
+    ask.__name__, ask.__doc__ = build.__name__, build.__doc__
+    return ask
+
+
+def _waited_by_name(build: Callable[P, Command[T]]) -> Callable[Concatenate[AskingAndWaiting, P], T]:
+    plain = _waited(build)
+
+    def ask(self: AskingAndWaiting, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        look = _look_at_name(args, kwargs)
+        if look is not None:
+            try:
+                self.call(look)
+            except ServerError as error:
+                _passed(error)
+        return plain(self, *args, **kwargs)
+
+    ask.__name__, ask.__doc__ = build.__name__, build.__doc__
+    return ask
+
+
+def _look_at_name(args: Sequence[object], kwargs: Mapping[str, object]) -> Command[Polled] | None:
+    """Before a request about what is stored for a consumer: ConsumerNameTakenError if it belongs to another name with
+    the same number. It reads nothing, and counts as no use. None: the request looks itself, or has no such name."""
+    names = ("consumer", "stream", "topic", "partition")
+    given: dict[str, Any] = {**dict(zip(names, args, strict=False)), **kwargs}
+    consumer, partition = given["consumer"], given.get("partition")
+    if not isinstance(consumer, str) or given.get("group") or given.get("history") is not None:
+        return None
+    place = consumer, given["stream"], given["topic"], partition
+    return commands.poll(*place, strategy=commands.OFFSET, count=0, bytes_max=0)
+
+
+def _passed(error: ServerError) -> None:
+    """Every other error is what the command itself is answered, or of a server that cannot tell names apart."""
+    if isinstance(error, ConsumerNameTakenError):
+        raise error
+
+
 class Administration(Asking):
     """For `asyncio`."""
 
@@ -74,9 +126,9 @@ class Administration(Asking):
     delete_token = _asked(commands.delete_token)
     poll = _asked(commands.poll)
     flush = _asked(commands.flush)
-    stored_offset = _asked(commands.stored_offset)
-    store_offset = _asked(commands.store_offset)
-    delete_offset = _asked(commands.delete_offset)
+    stored_offset = _asked_by_name(commands.stored_offset)
+    store_offset = _asked_by_name(commands.store_offset)
+    delete_offset = _asked_by_name(commands.delete_offset)
     stream = _asked(commands.stream)
     streams = _asked(commands.streams)
     create_stream = _asked(commands.create_stream)
@@ -135,9 +187,9 @@ class SyncAdministration(AskingAndWaiting):
     delete_token = _waited(commands.delete_token)
     poll = _waited(commands.poll)
     flush = _waited(commands.flush)
-    stored_offset = _waited(commands.stored_offset)
-    store_offset = _waited(commands.store_offset)
-    delete_offset = _waited(commands.delete_offset)
+    stored_offset = _waited_by_name(commands.stored_offset)
+    store_offset = _waited_by_name(commands.store_offset)
+    delete_offset = _waited_by_name(commands.delete_offset)
     stream = _waited(commands.stream)
     streams = _waited(commands.streams)
     create_stream = _waited(commands.create_stream)

@@ -111,6 +111,15 @@ class InvalidRequestError(ServerError):
     """The server takes no such request or value."""
 
 
+class ConsumerNameTakenError(ServerError):
+    """Another consumer, whose name has the same number, has stored an offset in the partition."""
+
+    def __init__(self, status: int, code: int = 0) -> None:
+        super().__init__(status, code)
+        because = "the stored offset belongs to another consumer, whose name has the same 32-bit number"
+        self.args = (f"{because}; take another name (status {status}, {statuses.NAMES[status]})",)
+
+
 class GroupInUseError(ClientError):
     """A group with members is deleted only with `force`."""
 
@@ -144,4 +153,5 @@ _KINDS: tuple[tuple[frozenset[int], type[ServerError]], ...] = (
     (statuses.ALREADY_EXISTS, AlreadyExistsError),
     (statuses.UNAVAILABLE, UnavailableError),
     (statuses.STORAGE, StorageError),
+    (frozenset({statuses.CONSUMER_NAME_TAKEN}), ConsumerNameTakenError),
 )

@@ -37,8 +37,8 @@ class StaleProducerError(ProducerError):
 
 
 class ForgottenError(ProducerError):
-    """The partition does not know the numbers of this producer (any more): it was purged or made again, or lost them
-    with the power."""
+    """The partition does not take the numbers of this producer (any more): it was purged or made again, lost them with
+    the power, or an epoch began that this producer had asked for, and whose answer had not come."""
 
 
 class UnstorableError(ProducerError):
@@ -145,6 +145,7 @@ class Sequencer:
         self._producer = self._epoch = 0
         self._expiry_s = 0.0
         self._in_vain = 0  # epochs since a batch was stored
+        self._unsure = 0  # epochs that were asked for and may still begin behind this one: their answers did not come
         self._lanes: list[NumberedLane] = []
         self._renewing: asyncio.Task[None] | None = None
         self.is_over = False
@@ -182,7 +183,16 @@ class Sequencer:
             made = await self._session.call(commands.init_producer(self._producer), deadline_s)
         except NotFoundError:  # the server has forgotten an idle one, and takes no batch of it
             made = await self._session.call(commands.init_producer(), deadline_s)
-        self._producer, self._epoch, expiry_us = made
+        except ClientError as error:
+            if error.fate is Fate.UNKNOWN:
+                self._unsure += 1
+            raise
+        producer, epoch, expiry_us = made
+        if producer == self._producer:  # those between have begun, too
+            self._unsure = max(self._unsure - (epoch - self._epoch - 1), 0)
+        else:
+            self._unsure = 0
+        self._producer, self._epoch = producer, epoch
         self._expiry_s = expiry_us / 1e6
         for lane in self._lanes:
             lane.number_anew(0)
@@ -225,6 +235,8 @@ class Sequencer:
             return None
         if kind == _GAP:
             return GapError(f"batch {first} of the partition is not stored yet")
+        if kind == _STALE and count <= self._epoch + self._unsure:  # a restore goes much further
+            return ForgottenError(f"epoch {count} has begun, which this producer asked for before")
         if kind == _STALE:
             return StaleProducerError(f"epoch {count} of this producer has begun")
         if kind == _UNKNOWN:

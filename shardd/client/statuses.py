@@ -101,6 +101,7 @@ NAMES: Final[dict[int, str]] = {
     4100: "invalid_offset",
     4101: "invalid_reserved_field",
     4102: "unexpected_offset",
+    4103: "consumer_name_taken",
     5000: "consumer_group_id_not_found",
     5001: "consumer_group_id_already_exists",
     5004: "consumer_group_name_already_exists",
@@ -145,6 +146,7 @@ TOPIC_FULL: Final = 3009
 NOT_WRITTEN: Final = 10006
 NOT_SYNCED: Final = 10009  # what was written may be there
 OTHER_HISTORY: Final = 4102  # of store_position
+CONSUMER_NAME_TAKEN: Final = 4103  # of poll_position and store_position
 AUTHENTICATION: Final = frozenset({20, 40, 42, 43, 44, 47, 54})  # 20: of a login with a token
 PERMISSION: Final = frozenset({41})
 NOT_FOUND: Final = frozenset({20, 100, 1009, 2010, 3007, 3021, 5000, 5006})

@@ -1,8 +1,9 @@
 """The one error taxonomy of the server (docs/protocol/statuses.md): every status that a client can be answered with.
 
 Those that Iggy's server answers, and of its other ones what this server or a client of it has a use for: 1006, 2006,
-and 4010 and 4101, which it answers to sends. 4102 is this server's own: who asks for a certain offset may get it. All
-transports use this enum: the number is the status of the binary protocol, `http_code` the name in an HTTP error body.
+and 4010 and 4101, which it answers to sends. 4102 and 4103 are this server's own: who asks for a
+certain offset, or as a consumer with a name of its own, may get them. All transports use this enum: the number is the
+status of the binary protocol, `http_code` the name in an HTTP error body.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Status(IntEnum):
     INVALID_OFFSET = 4100
     INVALID_RESERVED_FIELD = 4101
     UNEXPECTED_OFFSET = 4102
+    CONSUMER_NAME_TAKEN = 4103
     CONSUMER_GROUP_ID_NOT_FOUND = 5000
     CONSUMER_GROUP_ID_ALREADY_EXISTS = 5001
     CONSUMER_GROUP_NAME_ALREADY_EXISTS = 5004

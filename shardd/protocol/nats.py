@@ -4,7 +4,8 @@ length that their line tells.
     CONNECT {json}            PUB subject [reply] size            HPUB subject [reply] headers-size size
     PING  PONG                SUB subject [queue] sid             UNSUB sid [messages]
 
-A server answers INFO, MSG, +OK (when `verbose` is asked for), -ERR, PING and PONG."""
+A server answers INFO, MSG, HMSG (to a client that takes headers), +OK (when `verbose` is asked for), -ERR, PING and
+PONG."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ SUBJECT_BYTES_MAX: Final = 1_024
 SUBJECT_TOKENS_MAX: Final = 16  # of a subscription with wildcards
 SID_BYTES_MAX: Final = 64
 QUEUE_BYTES_MAX: Final = 255
+HEADERS_BYTES_MAX: Final = 64 << 10  # of one message: who stores it looks at each line
 PROTOCOL: Final = 1
 VERSION: Final = "2.2.0"  # of nats-server: clients look there for what a server can do; this one has headers
 _CRLF: Final = b"\r\n"
@@ -35,6 +37,7 @@ class Connect(msgspec.Struct, frozen=True):
 
     verbose: bool = False
     echo: bool = True
+    headers: bool = False
     user: str = ""
     password: str = msgspec.field(name="pass", default="")
     auth_token: str = ""
@@ -44,11 +47,12 @@ class Connect(msgspec.Struct, frozen=True):
 
 
 class Pub(msgspec.Struct, frozen=True, gc=False):
-    """PUB and HPUB: headers are dropped."""
+    """PUB and HPUB. `headers`: as they came, with the line of their version; b"": none."""
 
     subject: str
     reply: str
     payload: bytes
+    headers: bytes = b""
 
 
 class Sub(msgspec.Struct, frozen=True, gc=False):
@@ -154,20 +158,22 @@ class Requests:
             raise NatsError("Maximum Payload Violation")
         if headers > size:
             raise NatsError("Parser Error")
+        if headers > HEADERS_BYTES_MAX:
+            raise NatsError("Maximum Headers Violation")
         return _text(words[0]), _text(words[1]) if len(words) - sizes == 2 else "", headers, size
 
     def _payload(self) -> Pub | None:
         assert self._pub is not None
         subject, reply, headers, size = self._pub
-        begin, end = self._begin + headers, self._begin + size
+        block, begin, end = self._begin, self._begin + headers, self._begin + size
         if len(self._data) < end + len(_CRLF):
             return None
         if self._data[end : end + len(_CRLF)] != _CRLF:
             raise NatsError("Parser Error")
-        payload = bytes(self._data[begin:end])
+        payload, said = bytes(self._data[begin:end]), bytes(self._data[block:begin])
         self._begin = self._looked = end + len(_CRLF)
         self._pub = None
-        return Pub(subject, reply, payload)
+        return Pub(subject, reply, payload, said)
 
 
 def is_subscribable(subject: str) -> bool:
@@ -181,9 +187,13 @@ def encode_info(fields: dict[str, object]) -> bytes:
     return b"INFO " + msgspec.json.encode(fields) + _CRLF
 
 
-def encode_msg(subject: str, sid: str, reply: str, payload: bytes) -> bytes:
-    line = f"MSG {subject} {sid} {reply} {len(payload)}\r\n" if reply else f"MSG {subject} {sid} {len(payload)}\r\n"
-    return line.encode() + payload + _CRLF
+def encode_msg(subject: str, sid: str, reply: str, payload: bytes, headers: bytes = b"") -> bytes:
+    """`headers`: as they came; the client has said that it takes them."""
+    to = f"{subject} {sid} {reply}" if reply else f"{subject} {sid}"
+    if headers:
+        line = f"HMSG {to} {len(headers)} {len(headers) + len(payload)}\r\n"
+        return line.encode() + headers + payload + _CRLF
+    return f"MSG {to} {len(payload)}\r\n".encode() + payload + _CRLF
 
 
 def encode_error(text: str) -> bytes:

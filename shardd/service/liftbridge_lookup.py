@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ from shardd.service.identity import Identity
 
 LISTED_MAX: Final = 20_000  # streams of one answer; the topics of other native streams come last
 _PARTITIONS_AT_ONCE: Final = 256
+_TOPICS_AT_ONCE: Final = 64
 _SEEN_BY: Final = (Rule.GET_TOPIC, Rule.POLL_MESSAGES, Rule.SEND_MESSAGES)
 _NOT_EXPOSED: Final = "off"
 _READ_ONLY: Final = "read"
@@ -73,6 +75,34 @@ def _find_native(state: State, name: str) -> tuple[Stream, Topic] | None:
 def would_take_a_name(state: State, settings: Settings, stream: Stream, name: str) -> bool:
     """Whether a topic that is made natively in the namespace would get the name of another stream."""
     return is_home(state, stream) and find(state, settings, name) is not None
+
+
+def topic_would_take_a_name(state: State, settings: Settings, stream: Stream, topic: Topic, name: str) -> bool:
+    """Whether a topic that gets this name, in a stream as it is now, would get that of another one in Liftbridge."""
+    if is_home(state, stream):
+        found = find(state, settings, name)
+        return found is not None and found.topic is not topic
+    return _would_take(state, settings, topic, title_of(stream.name, name))
+
+
+async def stream_would_take_a_name(state: State, settings: Settings, stream: Stream, name: str) -> bool:
+    """The same of a stream that gets this name, with any of its topics."""
+    if is_home(state, stream) or settings.expose_native == _NOT_EXPOSED:
+        return False
+    for count, topic in enumerate(stream.topics.values()):
+        if count % _TOPICS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if _would_take(state, settings, topic, title_of(name, topic.name)):
+            return True
+    return False
+
+
+def _would_take(state: State, settings: Settings, topic: Topic, title: str) -> bool:
+    """Of two topics with one name the one that was made first has it."""
+    if topic.liftbridge is not None:
+        return False  # it has another one
+    found = find(state, settings, title)
+    return found is not None and found.native and topic.incarnation < found.topic.incarnation
 
 
 def require_permitted(state: State, settings: Settings, identity: Identity, name: str, *rules: Rule) -> Found:

@@ -104,7 +104,7 @@ class Services:
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)
-        self.streams = StreamService(metadata, statistics, system)
+        self.streams = StreamService(metadata, statistics, system, parts.settings.liftbridge)
         self.topics = TopicService(metadata, statistics, system, parts.settings.liftbridge)
         self.topic_defaults = system
         self.topic_settings = TopicSettingsService(metadata, system)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardd.config.liftbridge import Liftbridge
 from shardd.config.schema import System
 from shardd.metadata import Metadata
 from shardd.metadata.commands import CreateStream, DeleteStream, PurgeStream, UpdateStream
 from shardd.metadata.state import Stream, Topic
 from shardd.protocol import requests
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.protocol.replies import StreamDetails, StreamSummary, TopicSummary
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.liftbridge_lookup import stream_would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 from shardd.service.topics import Keep, Kept, topic_summary
 
@@ -37,10 +40,11 @@ def _summary(stream: Stream, sums: Sums) -> StreamSummary:
 class StreamService:
     """Lives on the loop thread. `settings`: the server's defaults."""
 
-    def __init__(self, metadata: Metadata, statistics: Statistics, settings: System) -> None:
+    def __init__(self, metadata: Metadata, statistics: Statistics, settings: System, liftbridge: Liftbridge) -> None:
         self._metadata = metadata
         self._statistics = statistics
         self._settings = settings
+        self._liftbridge = liftbridge
 
     async def get_stream(
         self, identity: Identity, request: requests.StreamRequest, keep: Keep[TopicSummary, Kept]
@@ -89,7 +93,13 @@ class StreamService:
         return _summary(result.state.streams[result.id], Sums())
 
     async def update_stream(self, identity: Identity, request: requests.UpdateStreamRequest) -> None:
+        """1012 also when a topic of it would take over the name of a stream of Liftbridge."""
         stream = self._to_change(identity, request.stream)
+        state = self._metadata.state
+        if request.name != stream.name and await stream_would_take_a_name(
+            state, self._liftbridge, stream, request.name
+        ):
+            raise ShardError(Status.STREAM_NAME_ALREADY_EXISTS)
         await base.submit(self._metadata, identity, UpdateStream(base.stream_ref(stream), request.name))
 
     async def delete_stream(self, identity: Identity, request: requests.StreamRequest) -> None:

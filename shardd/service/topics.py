@@ -28,7 +28,7 @@ from shardd.protocol.topic_setting_table import codec_of
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import would_take_a_name
+from shardd.service.liftbridge_lookup import topic_would_take_a_name, would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 
 Summary = TypeVar("Summary")
@@ -141,6 +141,7 @@ class TopicService:
         (docs/protocol/primitives.md#topic-values)."""
         _check_compression(request.compression)
         stream, topic = self._to_change(identity, request.stream, request.topic)
+        self._require_free(stream, topic, request.name)
         command = UpdateTopic(
             stream=base.stream_ref(stream),
             topic=base.topic_ref(topic),
@@ -158,6 +159,8 @@ class TopicService:
         if request.compression is not None:
             _check_compression(request.compression)
         stream, topic = self._to_change(identity, request.stream, request.topic)
+        if request.name is not None:
+            self._require_free(stream, topic, request.name)
         command = ChangeTopic(
             stream=base.stream_ref(stream),
             topic=base.topic_ref(topic),
@@ -177,6 +180,11 @@ class TopicService:
     async def purge_topic(self, identity: Identity, request: requests.TopicRequest) -> None:
         stream, topic = self._to_change(identity, request.stream, request.topic)
         await base.submit(self._metadata, identity, PurgeTopic(base.stream_ref(stream), base.topic_ref(topic)))
+
+    def _require_free(self, stream: Stream, topic: Topic, name: str) -> None:
+        """`ShardError` 2013 when the topic would take over the name of a stream of Liftbridge."""
+        if name != topic.name and topic_would_take_a_name(self._metadata.state, self._liftbridge, stream, topic, name):
+            raise ShardError(Status.TOPIC_NAME_ALREADY_EXISTS)
 
     def _to_change(self, identity: Identity, stream: Identifier, topic: Identifier) -> tuple[Stream, Topic]:
         found = base.topic_of(self._metadata.state, stream, topic)

@@ -163,6 +163,39 @@ def test_batch_that_ran_out_of_time_leaves_an_idempotent_producer_usable(server:
     asyncio.run(main())
 
 
+def test_epoch_that_begins_late_does_not_end_an_idempotent_producer(server: Server, stream: str) -> None:
+    """The request for an epoch reaches the server behind the next one, as from a worker that stood still."""
+
+    async def main() -> None:
+        async with Client(url(server)) as client, Relay(server.address) as relay:
+            await make(client, stream)
+            async with (
+                Client(f"shardd://iggy:iggy@127.0.0.1:{relay.port}?request_timeout=600") as far,
+                once(far, stream) as producer,
+            ):
+                await producer.send_and_wait(b"0")
+                await client.purge_topic(stream, "t")
+                relay.holds = commands.init_producer().code.to_bytes(4, "little")
+                first = await producer.send(b"1")
+                relay.cut(await relay.holding)
+                await first
+                relay.let_go.set()
+                sequencer = producer._once
+                assert sequencer is not None
+                renewed = commands.init_producer(sequencer._producer, sequencer._epoch, renew=True)
+                with pytest.raises(ClientError) as raised:
+                    async with asyncio.timeout(DEADLINE_S):
+                        while True:
+                            await client.session.call(renewed, 0.1)  # a status that a client may try again
+                            await asyncio.sleep(0.01)
+                assert raised.value.status == 30
+                await producer.send_and_wait(b"2")
+                await producer.send_and_wait(b"3")
+                assert stored(server, stream) == [b"1", b"2", b"3"]
+
+    asyncio.run(main())
+
+
 # ---- every mixture of ends, against a model of one partition ----
 
 EVENTS = st.lists(
@@ -172,11 +205,13 @@ EVENTS = st.lists(
 
 
 class Partition:
-    """What a partition does with numbered batches. `late`: frames of lost connections, which it may still take."""
+    """What a partition does with numbered batches. `late`: frames of lost connections, which it may still take.
+    `begun`: the epoch of which the metadata say that it has begun."""
 
     def __init__(self) -> None:
         self.history: list[list[bytes]] = [[]]
         self.epoch = self.next = 0
+        self.begun = -1
         self.is_known = False
         self.late: list[tuple[int, int, bytes]] = []
 
@@ -187,8 +222,8 @@ class Partition:
     def take(self, epoch: int, sequence: int, payload: bytes) -> bytes:
         """The answer, by `producers_judge` of the native log."""
         kind, first = 1, 0
-        if self.is_known and epoch < self.epoch:
-            return struct.pack("<B3xIQ", 4, self.epoch, 0)
+        if epoch < self.begun:
+            return struct.pack("<B3xIQ", 4, self.begun, 0)
         if not self.is_known and sequence:
             return struct.pack("<B3xIQ", 5, 0, 0)
         if not self.is_known or epoch > self.epoch:
@@ -204,17 +239,31 @@ class Partition:
 
 
 class Epochs:
-    """The session of a sequencer: epochs begin at once, and end the ones before in the partition."""
+    """The session of a sequencer: an epoch that begins ends the ones before in the partition. The answer of a begin may
+    be lost, and the server may carry it out much later."""
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition, self.epoch = partition, -1
+    def __init__(self, partition: Partition, chance: random.Random) -> None:
+        self.partition, self.chance = partition, chance
+        self.late = 0  # begins without an answer that the server has not carried out yet
+
+    def begin(self) -> None:
+        self.partition.begun += 1
+        self.partition.late = [each for each in self.partition.late if each[0] >= self.partition.begun]
+
+    def some_late(self) -> None:
+        while self.late and self.chance.random() < 0.3:
+            self.late -= 1
+            self.begin()
 
     async def call(self, command: commands.Command[Any], _deadline_s: float | None = None) -> Any:
         if command.code == commands.extensions().code:
             return SimpleNamespace(commands=[SimpleNamespace(code=commands.SEND_ONCE)])
-        self.epoch += 1
-        self.partition.late.clear()  # stale everywhere, says the answer
-        return 1, self.epoch, 1 << 50
+        if self.partition.begun >= 0 and self.chance.random() < 0.4:
+            self.late += 1
+            self.some_late()
+            raise ConnectionLostError("lost", Fate.UNKNOWN)
+        self.begin()
+        return 1, self.partition.begun, 1 << 50
 
 
 @given(EVENTS, st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False))
@@ -226,7 +275,8 @@ def test_numbered_batches_of_any_history_are_stored_once_and_their_fates_are_tru
 
 async def _numbered(script: list[str], in_flight: int, count: int, chance: random.Random) -> None:
     partition = Partition()
-    sequencer = Sequencer(Epochs(partition))  # type: ignore[arg-type]
+    epochs = Epochs(partition, chance)
+    sequencer = Sequencer(epochs)  # type: ignore[arg-type]
     sequencer_lane = sequencer.lane(0)
     ends: dict[bytes, Fate | None] = {}
     for number in range(count):
@@ -240,9 +290,14 @@ async def _numbered(script: list[str], in_flight: int, count: int, chance: rando
         assert rounds < 1000, "it does not come to an end"
         if sequencer.is_due:
             sequencer._in_vain = 0  # no pause
-            await sequencer.begin(60.0)
+            try:
+                await sequencer.begin(60.0)
+            except ConnectionLostError:
+                continue
+        epochs.some_late()
         _one_round(script, in_flight, chance, partition, sequencer, sequencer_lane, ends)
     sequencer.close()
+    assert sequencer.final is None, "only a restore ends a producer"
     assert len(ends) == count
     present = partition.history[-1]
     for payload, fate in ends.items():

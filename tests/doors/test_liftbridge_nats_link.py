@@ -52,7 +52,7 @@ async def test_what_is_published_there_is_stored_and_acked(door: NatsDoor, serve
     stream = make_stream(door, "orders", "orders.in", partitions=12)
     async with nats_client(server.url) as client:
         acks = await client.subscribe("_INBOX.acks.>")
-        await client.publish("orders.in", b"plain", reply="back", headers={"dropped": "yes"})
+        await client.publish("orders.in", b"plain", reply="back", headers={"kind": "order"})
         await client.publish("orders.in.1", envelope(b"one", "_INBOX.acks.1", correlationId="c-1", key=b"k"))
         await client.publish("orders.in.11", envelope(b"eleven", "_INBOX.acks.1", correlationId="c-11"))
         await client.publish("orders.in.12", b"nobody's")
@@ -65,7 +65,7 @@ async def test_what_is_published_there_is_stored_and_acked(door: NatsDoor, serve
         await client.publish("orders.in", envelope(b"x" * 1_100_000, "_INBOX.acks.large"))
         assert (await next_ack(acks)).ackError == TOO_LARGE
     (plain,) = door.stored(stream)
-    assert plain["payload"] == b"plain" and headers_of(plain["user_headers"]) == {"lb.reply": "back"}
+    assert plain["payload"] == b"plain" and headers_of(plain["user_headers"]) == {"lb.reply": "back", "kind": b"order"}
     assert [door.payloads(stream, n) for n in (1, 2, 11)] == [[b"one"], [], [b"eleven"]]
     assert door.losses()["too large"] == 1
 

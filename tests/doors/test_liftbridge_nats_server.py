@@ -46,7 +46,7 @@ async def test_plain_messages_and_envelopes_are_stored_and_acked(door: NatsDoor)
     stream = door.make_stream("orders", "orders.in", 2)
     async with nats_client(door.url) as client:
         acks = await client.subscribe("acks.1")
-        await client.publish("orders.in", b"plain", reply="back.here", headers={"dropped": "yes"})
+        await client.publish("orders.in", b"plain", reply="back.here", headers={"kind": "order"})
         await client.publish("orders.in", b"")
         said = envelope(b"hello", "acks.1", correlationId="c-7", key=b"k1", headers={"h": b"1", "subject": b"x"})
         await client.publish("orders.in.1", said)
@@ -60,7 +60,7 @@ async def test_plain_messages_and_envelopes_are_stored_and_acked(door: NatsDoor)
     assert headers_of(enveloped["user_headers"]) == {"lb.key": b"k1", "h": b"1"}
     plain, empty = door.stored(stream, 0)
     assert (plain["payload"], empty["payload"]) == (b"plain", b"\0")
-    assert headers_of(plain["user_headers"]) == {"lb.reply": "back.here"}
+    assert headers_of(plain["user_headers"]) == {"lb.reply": "back.here", "kind": b"order"}
     assert plain["timestamp_us"] < empty["timestamp_us"]
     assert all(each["origin_timestamp_us"] == each["timestamp_us"] for each in (plain, empty, enveloped))
 

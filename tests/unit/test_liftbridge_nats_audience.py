@@ -51,8 +51,8 @@ class Ear:
         self.is_open = True
         self.heard: list[bytes] = []
 
-    def hear(self, subscription: Subscription, subject: str, reply: str, payload: bytes) -> None:
-        self.heard.append(payload)
+    def hear(self, subscription: Subscription, message: Message) -> None:
+        self.heard.append(message.payload)
 
 
 def message(payload: bytes, subject: str = "sub") -> Message:

@@ -11,6 +11,8 @@
 
 uint32_t execute_store(owned *target, const partition_request *what) {
     if (!fences_pass(&target->fences, what->consumer_id, what->assignment)) return STATUS_NOT_RESOLVED_CONSUMER;
+    if (what->own_name && !partition_offset_is_of(target->p, what->consumer_id, what->by_user.name))
+        return STATUS_CONSUMER_NAME_TAKEN;
     uint32_t status = partition_offset_store_by(target->p, what->consumer_kind, what->consumer_id, what->value,
                                                 &what->by_user);
     sync_mark_dirty(target);
@@ -126,6 +128,7 @@ static execution poll_or_store(core *k, session *who, const route *r, request_ki
                               .assignment = q->assignment,
                               .by_user = {.owner = r->user_incarnation, .name = q->name},
                               .auto_commit = q->auto_commit,
+                              .own_name = q->own_name && q->kind == CONSUMER_PLAIN,
                               .bytes_max = q->bytes_max};
     session_count_streak(who, p->owner, k->options.shard);
     if (kind == REQUEST_POLL) k->counters.polls++;

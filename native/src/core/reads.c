@@ -73,6 +73,11 @@ static void fetch(read_job *job) {
 }
 
 static void start_poll(read_job *job) {
+    const partition_request *what = &job->what;
+    if (what->own_name && !partition_offset_is_of(job->target->p, what->consumer_id, what->by_user.name)) {
+        read_answer_status(job, STATUS_CONSUMER_NAME_TAKEN);
+        return;
+    }
     uint32_t status = partition_poll_within(job->target->p, job->what.strategy, job->what.value, job->what.count,
                                             job->what.consumer_kind, job->what.consumer_id, job->what.bytes_max,
                                             &job->cursor);

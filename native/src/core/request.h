@@ -43,6 +43,7 @@ typedef struct consumer_request {
     uint32_t wait_ms;     /* POLL: for messages, when there are none */
     uint32_t kept_length; /* of a poll that waits: what is kept of its payload meanwhile */
     uint64_t name;        /* hash_name() of the consumer's name; 0: it is a number */
+    bool own_name;        /* refused when what is stored under its id belongs to another name */
     uint64_t assignment;  /* never parsed: generation of the member's assignment, 0 for a plain consumer */
 } consumer_request;
 
@@ -71,11 +72,12 @@ typedef struct partition_request {
     /* POLL, STORE */
     uint8_t strategy, consumer_kind;
     bool auto_commit;
+    bool own_name;      /* refused when what is stored for the consumer belongs to another name than that of by_user */
     uint32_t bytes_max; /* POLL: of the records, but one; 0: no bound */
     uint32_t consumer_id;
     uint64_t value;
     uint64_t assignment; /* fence.h; 0: not as a member */
-    offset_user by_user; /* of the offset that is stored */
+    offset_user by_user; /* who reads, or of the offset that is stored */
     producer_batch by;   /* SEND */
 } partition_request;
 #endif

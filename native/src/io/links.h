@@ -36,7 +36,8 @@ enum {
     LINK_FLAG_UNKNOWN_PARTITION = 4,
     LINK_FLAG_BROKEN = 8,
     LINK_FLAG_STOP = 16,
-    LINK_FLAG_PRODUCED = 32 /* an answer: strategy, count, value, timestamp say what became of a batch (produced) */
+    LINK_FLAG_OWN_NAME = 64, /* partition_request.own_name */
+    LINK_FLAG_PRODUCED = 32  /* an answer: strategy, count, value, timestamp say what became of a batch (produced) */
 };
 enum { SLOT_EMPTY = 0, SLOT_POSTED = 1, SLOT_TAKEN = 2, SLOT_CANCELLED = 3 };
 

@@ -78,6 +78,11 @@ bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out
     return entry != NULL;
 }
 
+bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name) {
+    const offset_entry *entry = name != 0 ? find(o, OFFSET_CONSUMER, id) : NULL;
+    return entry == NULL || entry->use.name == 0 || entry->use.name == name;
+}
+
 uint64_t offsets_lowest(offsets *o) {
     if (o->lowest_known) return o->lowest;
     o->lowest = UINT64_MAX;

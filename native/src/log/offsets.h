@@ -73,6 +73,9 @@ typedef struct offsets {
 int offsets_open(offsets *o, uint64_t now_us);
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
 bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out); /* false: nothing is stored */
+/* Whether what is stored for a plain consumer can be that of a name (hash_name(); 0: of none). False: it is another
+ * one's of the same id. */
+bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name);
 /* The value, for a consumer that goes on from there: it is used now. The file learns of that once a day, as far as it
  * can be written. */
 bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value);

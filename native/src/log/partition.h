@@ -265,6 +265,8 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
 
 /* ---- consumer offsets (docs/formats.md#consumer-offsets) ---- */
 bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_t *value);
+/* Whether the stored offset of a plain consumer, if there is one, can be that of this name: offsets_is_of. */
+bool partition_offset_is_of(const partition *p, uint32_t id, uint64_t name);
 /* The same for a consumer that goes on from there: its offset is in use. */
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 /* How far a consumer is behind what polls see; without a stored offset all of it. `since_us`: when the first message

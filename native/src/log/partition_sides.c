@@ -63,6 +63,10 @@ bool partition_offset_get(const partition *p, uint8_t kind, uint32_t id, uint64_
     return !p->closed && offsets_get(&p->offsets, kind, id, value);
 }
 
+bool partition_offset_is_of(const partition *p, uint32_t id, uint64_t name) {
+    return p->closed || offsets_is_of(&p->offsets, id, name);
+}
+
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
     if (p->state != 0) return partition_offset_get(p, kind, id, value); /* nothing is written there */
     return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), value);

@@ -128,7 +128,8 @@ static descriptor descriptor_of(const forwarded *f, const partition_request *wha
                     .name = what->by_user.name,
                     .dialect = f->to.dialect,
                     .bytes_max = what->bytes_max,
-                    .flags = what->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0};
+                    .flags = (uint8_t)((what->auto_commit ? LINK_FLAG_AUTO_COMMIT : 0) |
+                                       (what->own_name ? LINK_FLAG_OWN_NAME : 0))};
     if (what->kind != REQUEST_SEND) return d;
     d.assignment = what->by.producer;
     d.value = what->by.sequence;

@@ -312,6 +312,7 @@ static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
                               .assignment = d->assignment,
                               .by_user = {.owner = d->owner, .name = d->name},
                               .auto_commit = (d->flags & LINK_FLAG_AUTO_COMMIT) != 0,
+                              .own_name = (d->flags & LINK_FLAG_OWN_NAME) != 0,
                               .bytes_max = d->bytes_max};
     if (target == NULL || target->incarnation != d->incarnation) caller_again(&to);
     else if (what.kind == REQUEST_POLL) take_poll(p, target, &what, d, to);

@@ -68,6 +68,7 @@ bool request_parse_waiting_poll(const uint8_t *payload, size_t length, consumer_
 bool request_parse_poll_position(const uint8_t *payload, size_t length, consumer_request *out) {
     if (length < 4 || !request_parse_waiting_poll(payload, length - 4, out)) return false;
     out->bytes_max = load_u32(payload + out->kept_length);
+    out->own_name = true;
     out->kept_length += 4;
     return true;
 }
@@ -104,7 +105,7 @@ bool request_parse_store_position(const uint8_t *payload, size_t length, consume
     if (length < POSITION_HEAD_BYTES ||
         !request_parse_store(payload + POSITION_HEAD_BYTES, length - POSITION_HEAD_BYTES, out))
         return false;
-    out->positioned = true;
+    out->positioned = out->own_name = true;
     out->history = load_u64(payload);
     out->epoch = load_u32(payload + 8);
     return true;

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.fan_out import submit_all
 from shardd.doors.liftbridge.losses import Loss, Losses
@@ -20,8 +22,10 @@ from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, SUBJECT_BYTES_MAX, is_subject
 from shardd.protocol.liftbridge.envelope import Published, decode_publish, encode_ack
+from shardd.protocol.liftbridge.nats_headers import user_headers
 from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
+from shardd.protocol.nats import HEADERS_BYTES_MAX
 
 LEADER, ALL, NONE = 0, 1, 2
 """`proto.AckPolicy`."""
@@ -38,16 +42,29 @@ Stored = Callable[[StreamInfo], None]
 
 
 class Arrived:
-    """A message of NATS. `send`: where its acks go."""
+    """A message of NATS. `send`: where its acks go; `headers`: as they came."""
 
-    __slots__ = ("payload", "reply", "send", "stored", "subject")
+    __slots__ = ("headers", "payload", "reply", "send", "stored", "subject")
 
-    def __init__(self, subject: str, reply: str, payload: bytes, send: Send, stored: Stored | None = None) -> None:
+    def __init__(
+        self,
+        subject: str,
+        reply: str,
+        payload: bytes,
+        send: Send,
+        stored: Stored | None = None,
+        headers: bytes = b"",
+    ) -> None:
         self.subject = subject
         self.reply = reply
         self.payload = payload
         self.send = send
         self.stored = stored
+        self.headers = headers
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.payload) + len(self.headers)
 
 
 class Ingest:
@@ -83,6 +100,8 @@ class Ingest:
             expected_offset = said.expected_offset
             if not said.ack_inbox or not is_inbox(said.ack_inbox) or len(said.correlation_id) > CORRELATION_BYTES_MAX:
                 said = None  # whom nobody can tell
+        if arrived.headers:  # those of the envelope count where both have one
+            message = replace(message, headers=user_headers(arrived.headers) | dict(message.headers))
         fsync = self._ack_all_fsync and said is not None and said.ack_policy == ALL
 
         def submit(target: Target) -> None:
@@ -103,7 +122,7 @@ class Ingest:
 
     def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived, said: Published | None) -> bool:
         """Whether the partition takes the message; else it is lost, as with Liftbridge."""
-        if len(arrived.payload) > self._payload_bytes_max:
+        if arrived.size_bytes > self._payload_bytes_max or len(arrived.headers) > HEADERS_BYTES_MAX:
             self._refuse(stream, arrived, said, AckError.TOO_LARGE)
             self.losses.count(Loss.TOO_LARGE, arrived.subject)
             return False

@@ -48,7 +48,7 @@ class Listener(Protocol):
     echo: bool
     is_open: bool
 
-    def hear(self, subscription: Subscription, subject: str, reply: str, payload: bytes) -> None:
+    def hear(self, subscription: Subscription, message: Message) -> None:
         """One message."""
 
 
@@ -68,12 +68,17 @@ class Subscription:
 
 
 class Message(NamedTuple):
-    """`sender`: the connection that it came from, or None."""
+    """`sender`: the connection that it came from, or None; `headers`: as they came."""
 
     subject: str
     reply: str
     payload: bytes
     sender: Listener | None
+    headers: bytes = b""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.payload) + len(self.headers)
 
 
 class Telling:
@@ -237,7 +242,7 @@ class Audience:
     def _give(self, subscription: Subscription, message: Message) -> None:
         listener = subscription.listener
         if listener.is_open and (listener.echo or listener is not message.sender):
-            listener.hear(subscription, message.subject, message.reply, message.payload)
+            listener.hear(subscription, message)
 
     # ---- rights ----
 
@@ -245,7 +250,7 @@ class Audience:
         """Until it is known whether the user may hear it because of this stream, or others have heard it; what comes
         behind it waits, too. So he hears messages in the order in which streams have stored them."""
         is_new = telling not in user.held_of
-        size = len(telling.message.payload) if is_new else 0
+        size = telling.message.size_bytes if is_new else 0
         if len(user.held) >= HELD_STREAMS_MAX or (
             is_new and user.held and (len(user.held_of) >= HELD_MESSAGES_MAX or user.held_bytes + size > HELD_BYTES_MAX)
         ):
@@ -299,7 +304,7 @@ class Audience:
         user.held_of[telling] -= 1
         if not user.held_of[telling]:
             del user.held_of[telling]
-            user.held_bytes -= len(telling.message.payload)
+            user.held_bytes -= telling.message.size_bytes
         if may:
             telling.settled |= 1 << user.place
             self._deliver(user, telling.message)

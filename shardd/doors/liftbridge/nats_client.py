@@ -24,8 +24,8 @@ UNSENT_BYTES_MAX: Final = 2 << 20  # then whoever publishes waits
 SECRET_BYTES_MAX: Final = 64 << 10
 _TLS: Final = "tls://"
 
-Deliver = Callable[[int, bytes, bytes, bytes], Awaitable[None]]
-"""(number of the subscription, subject, reply, payload)"""
+Deliver = Callable[[int, bytes, bytes, bytes, bytes], Awaitable[None]]
+"""(number of the subscription, subject, reply, payload, headers as they came)"""
 
 
 class NatsClient(Client):
@@ -37,7 +37,7 @@ class NatsClient(Client):
         self._wants_tls = wants_tls
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        await self._deliver(sid, subject, reply, data)
+        await self._deliver(sid, subject, reply, data, headers or b"")
 
     def _connect_command(self) -> bytes:
         if self._wants_tls and not self._server_info.get("tls_required"):

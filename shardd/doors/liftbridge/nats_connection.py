@@ -65,7 +65,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._requests = Requests(house.limits.payload_bytes_max)
         self._subscriptions: dict[str, Subscription] = {}
-        self._verbose = False
+        self._verbose = self._takes_headers = False
         self._has_client = False
         self._is_admitted = False
         self._waiting: asyncio.Task[None] | None = None  # for a login, or for room
@@ -199,7 +199,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         returns is to be awaited before anything else of this connection."""
         ingest, audience = self.house.ingest, self.house.audience
         targets = ingest.view.router.matches(said.subject)
-        message = Message(said.subject, said.reply, said.payload, self)
+        message = Message(said.subject, said.reply, said.payload, self, said.headers)
         if not targets:
             audience.tell_user(self.user_id, message)
             return None
@@ -209,7 +209,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             streams = [known[target.stream] for target in targets if target.stream in known]
             if audience.is_wanted(said.subject, streams):
                 stored = partial(audience.tell, Telling(message))
-        arrived = Arrived(said.subject, said.reply, said.payload, self._send_ack, stored)
+        arrived = Arrived(said.subject, said.reply, said.payload, self._send_ack, stored, said.headers)
         return ingest.take(self.client, arrived, targets)
 
     def _send_ack(self, inbox: str, payload: bytes) -> None:
@@ -269,7 +269,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._outbox.move_to(user_id)
         self.user_id = user_id
         self.house.knows(self)
-        self.echo, self._verbose = said.echo, said.verbose
+        self.echo, self._verbose, self._takes_headers = said.echo, said.verbose, said.headers
         if said.verbose:
             self.send(OK)
 
@@ -295,8 +295,9 @@ class NatsConnection(asyncio.BufferedProtocol):
 
     # ---- what it hears ----
 
-    def hear(self, subscription: Subscription, subject: str, reply: str, payload: bytes) -> None:
-        self.send(encode_msg(subject, subscription.sid, reply, payload))
+    def hear(self, subscription: Subscription, message: Message) -> None:
+        headers = message.headers if self._takes_headers else b""
+        self.send(encode_msg(message.subject, subscription.sid, message.reply, message.payload, headers))
         subscription.heard += 1
         if subscription.left > 0:
             subscription.left -= 1

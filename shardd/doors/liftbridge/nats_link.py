@@ -145,7 +145,7 @@ class NatsLink:
 
     # ---- what comes from there ----
 
-    async def _deliver(self, number: int, subject: bytes, reply: bytes, payload: bytes) -> None:
+    async def _deliver(self, number: int, subject: bytes, reply: bytes, payload: bytes, headers: bytes = b"") -> None:
         self._delivered += 1
         if self._delivered % STEP_MESSAGES == 0:
             await asyncio.sleep(0)
@@ -166,7 +166,7 @@ class NatsLink:
                 loss = Loss.NO_WORKER if self._client is None else Loss.NO_ROOM
                 self._ingest.losses.count(loss, where)
                 return
-        arrived = Arrived(where, reply.decode(errors="replace"), payload, self._send_own_ack)
+        arrived = Arrived(where, reply.decode(errors="replace"), payload, self._send_own_ack, headers=headers)
         rest = self._ingest.take(client, arrived, targets)
         if rest is None:
             return

@@ -61,6 +61,10 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
 bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value);
 /* False: a store would be refused with 3023, since there are as many as there may be. */
 bool offsets_has_place(const offsets *o, uint8_t kind, uint32_t id);
+/* Entries at places [from, from + count) of the file whose last use was before `before_us`, in no order; places stay
+ * until the next opening. The place that comes next, 0: there is no further one. */
+uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
+                        void (*visit)(void *context, const offsets_half *entry), void *context);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */
 uint64_t offsets_lowest(offsets *o);
 /* File, then memory. 0, 10006 (write), 3023 (open, or no place for one more): memory and what counts in the file stay

@@ -176,6 +176,21 @@ static void test_stored_offsets_hold_whole_segments_back(void) {
     close_all(p, &m);
 }
 
+static void test_a_stored_offset_that_moves_on_frees_no_more_than_the_size_wants(void) {
+    static model m;
+    partition_limits limits = {.bytes_max = 12 * RECORD, .segment_bytes = 4 * RECORD, .held_us = 1000 * SECOND};
+    partition *p = opened(&m, 1 << 20, &limits);
+    for (int i = 0; i < 19; i++) send_one(p, &m); /* segments of five: 0, 5, 10, 15 */
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 2), 0);
+    steps(p);
+    CHECK_EQUAL(partition_first_offset(p), 0);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 18), 0);
+    steps(p);
+    CHECK_EQUAL(partition_first_offset(p), 10);
+    CHECK_EQUAL(partition_messages(p), 9);
+    close_all(p, &m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_segment_grows_to_the_size_of_its_topic);
@@ -184,6 +199,7 @@ int main(void) {
     RUN(test_a_large_batch_rolls_an_old_segment_before_its_first_part);
     RUN(test_whole_segments_go_and_the_active_one_stays);
     RUN(test_stored_offsets_hold_whole_segments_back);
+    RUN(test_a_stored_offset_that_moves_on_frees_no_more_than_the_size_wants);
     test_root_remove();
     return check_report();
 }

@@ -174,9 +174,9 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *w
 static inline void partition_expire_due(partition *p) {
     if (p->start.expires_at_us != UINT64_MAX) partition_expire(p);
 }
-/* A stored offset has changed: what it held back may be free. */
+/* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
 static inline void partition_barrier_moved(partition *p) {
-    if (p->start.held) p->start.expires_at_us = 0;
+    if (p->start.held && p->limits.expiry_us > 0) p->start.expires_at_us = 0;
 }
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);

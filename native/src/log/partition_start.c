@@ -97,6 +97,7 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *w
 void partition_expire(partition *p) {
     uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
     if (now < p->start.expires_at_us || p->closed || p->segments.count == 0) return;
+    ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
     read = partition_unless_held(p, now, age, &wanted) && read;
     partition_move_start(p, wanted);

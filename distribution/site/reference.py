@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from shardd import client, testing
-from shardd.client import admin, commands, errors
+from shardd.client import admin, commands, errors, unused_offsets
 
 _READY_S: Final = 60.0
 _CLASSES: Final = ("Client", "SyncClient", "Producer", "SyncProducer", "Consumer", "SyncConsumer", "Settings")
+_BUILDERS: Final = vars(unused_offsets) | vars(commands)  # of the requests
 _COMMAND: Final = re.compile(r"Command\[(.*)\]$")
 
 
@@ -57,7 +58,7 @@ def _class(name: str, kind: Any) -> str:
 
 def _administration(names: list[str]) -> Iterator[tuple[str, str | None]]:
     for name in names:
-        build = getattr(commands, name)
+        build = _BUILDERS[name]
         found = inspect.signature(build)
         answer = _COMMAND.match(str(found.return_annotation))
         words = _text(found.replace(return_annotation=inspect.Signature.empty))

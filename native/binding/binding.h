@@ -109,6 +109,7 @@ PyObject *shardd_call_partition_sync_lost(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_sync(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_set_level(PyObject *self, PyObject *args);
 PyObject *shardd_call_partition_is_durable(PyObject *self, PyObject *arg);
+PyObject *shardd_call_offsets_unused(PyObject *self, PyObject *args);
 PyObject *shardd_call_offset_get(PyObject *self, PyObject *args);
 PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args);
 PyObject *shardd_call_offset_store(PyObject *self, PyObject *args);
@@ -134,6 +135,8 @@ typedef enum shardd_result_type {
     SHARDD_OLDEST,
     SHARDD_CLOCK,
     SHARDD_STORED_OFFSET,
+    SHARDD_UNUSED_OFFSET,
+    SHARDD_UNUSED_PAGE,
     SHARDD_SCAN,
     SHARDD_INDEXED_SCAN,
     SHARDD_FOUND_RECORD,

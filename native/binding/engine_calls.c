@@ -264,6 +264,7 @@ PyMethodDef shardd_engine_methods[] = {
      "Brings everything to the device; EVENT_SYNCED with the token follows."},
     {"partition_set_level", shardd_call_partition_set_level, METH_VARARGS, "Changes when a message is acknowledged."},
     {"partition_is_durable", shardd_call_partition_is_durable, METH_O, "Whether its level is durable."},
+    {"offsets_unused", shardd_call_offsets_unused, METH_VARARGS, "Stored offsets that were not used for so long."},
     {"offset_get", shardd_call_offset_get, METH_VARARGS, "Stored offset or None."},
     {"offset_delete", shardd_call_offset_delete, METH_VARARGS, "Deletes a stored offset; status."},
     {"offset_store", shardd_call_offset_store, METH_VARARGS, "Stores an offset; status."},

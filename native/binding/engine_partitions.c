@@ -243,6 +243,29 @@ PyObject *shardd_call_offset_get(PyObject *self, PyObject *args) {
     return PyLong_FromUnsignedLongLong(value);
 }
 
+static void add_unused(void *context, const offsets_half *entry) {
+    PyObject **list = context;
+    if (*list == NULL) return; /* no memory */
+    PyObject *row = SHARDD_RESULT(SHARDD_UNUSED_OFFSET, SHARDD_NUMBER(entry->kind), SHARDD_NUMBER(entry->id),
+                                  SHARDD_NUMBER(entry->value), SHARDD_NUMBER(entry->use.used_us),
+                                  SHARDD_NUMBER(entry->use.owner), SHARDD_NUMBER(entry->use.name));
+    if (row == NULL || PyList_Append(*list, row) != 0) Py_CLEAR(*list);
+    Py_XDECREF(row);
+}
+
+PyObject *shardd_call_offsets_unused(PyObject *self, PyObject *args) {
+    unsigned long long ns, incarnation, age_us;
+    unsigned from, count;
+    uint32_t next = 0;
+    if (!PyArg_ParseTuple(args, "KKIIK", &ns, &incarnation, &from, &count, &age_us)) return NULL;
+    owned *o = shardd_partition_named(self, ns, incarnation);
+    PyObject *list = o != NULL ? PyList_New(0) : NULL;
+    if (list == NULL) return NULL;
+    uint32_t status = partition_offsets_unused(o->p, from, count, age_us, &next, add_unused, &list);
+    if (list == NULL) return NULL;
+    return SHARDD_RESULT(SHARDD_UNUSED_PAGE, SHARDD_NUMBER(status), SHARDD_NUMBER(next), list);
+}
+
 PyObject *shardd_call_offset_delete(PyObject *self, PyObject *args) {
     unsigned long long ns, incarnation, assignment = 0;
     unsigned kind, id;

@@ -123,11 +123,54 @@ static void test_an_entry_tells_who_stored_it_and_when_it_was_used(void) {
     end(p, &m);
 }
 
+typedef struct told {
+    uint32_t count;
+    uint64_t ids; /* a bit for each */
+} told;
+
+static void tell(void *context, const offsets_half *entry) {
+    told *t = context;
+    t->count++;
+    t->ids |= UINT64_C(1) << entry->id;
+}
+
+static void test_what_was_not_used_for_an_age_is_told_in_pages(void) {
+    static model m;
+    partition_options options;
+    const uint64_t day_us = UINT64_C(86400000000);
+    expiry_clock clock = {.wall_us = wall_of_test, .monotonic_us = monotonic_of_test};
+    uint32_t next = 9;
+    uint64_t value;
+    wall_now_us = 1000 * day_us;
+    partition *p = open_with(&options, &m, 100);
+    options.clock = &clock;
+    p = kill_and_open(p, &options);
+    for (uint32_t id = 0; id < 20; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 5), 0);
+    wall_now_us += 10 * day_us;
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 3, 6), 0);
+    CHECK(partition_offset_read(p, OFFSET_CONSUMER, 4, &value));
+    told first = {0}, second = {0}, all = {0}, none = {0};
+    CHECK_EQUAL(partition_offsets_unused(p, 0, 12, 10 * day_us - 1, &next, tell, &first), 0);
+    CHECK_EQUAL(next, 12);
+    CHECK_EQUAL(first.count, 10); /* without those in use */
+    CHECK_EQUAL(partition_offsets_unused(p, next, 12, 10 * day_us - 1, &next, tell, &second), 0);
+    CHECK_EQUAL(next, 0);
+    CHECK_EQUAL(first.ids | second.ids, 0xfffff ^ 0x18);
+    CHECK_EQUAL(first.ids & second.ids, 0);
+    CHECK_EQUAL(partition_offsets_unused(p, 0, 100, 0, &next, tell, &all), 0);
+    CHECK_EQUAL(all.count, 20); /* no age: in use, too */
+    CHECK_EQUAL(partition_offsets_unused(p, 0, 100, 10 * day_us + 1, &next, tell, &none), 0);
+    CHECK_EQUAL(partition_offsets_unused(p, 0, 100, UINT64_MAX, &next, tell, &none), 0);
+    CHECK_EQUAL(none.count, 0);
+    end(p, &m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_table_of_version_1_opens_and_becomes_version_2_with_the_first_store);
     RUN(test_a_table_of_version_1_stays_while_the_disk_is_full);
     RUN(test_an_entry_tells_who_stored_it_and_when_it_was_used);
+    RUN(test_what_was_not_used_for_an_age_is_told_in_pages);
     test_root_remove();
     return check_report();
 }

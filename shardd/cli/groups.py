@@ -14,6 +14,7 @@ from shardd.cli.output import named_with_id
 from shardd.cli.reading import READER, Start, bounds_of, first_offset, time_us
 from shardd.cli.remote import EXIT_USAGE, CommandError, DryRun, Remote, Yes, remote
 from shardd.cli.topics import place_of, topic_found
+from shardd.cli.unused import Unused, delete_unused, list_unused
 
 if TYPE_CHECKING:
     from shardd.client.values import PartitionBounds
@@ -23,6 +24,7 @@ offset_family = Family("Stored offsets.")
 lag_family = Family()
 _WHEN_IT_BEGINS: Final = "; a consumer that runs goes on where it is and stores over it: stop it first"
 Consumer = Annotated[str, Argument("CONSUMER", about="Of a group, or with --consumer of one by itself.")]
+AnyConsumer = Annotated[str | None, Argument("CONSUMER", about="Of a group, or with --consumer of one by itself.")]
 Alone = Annotated[bool, Option("--consumer", about="Not a group.")]
 PartitionId = Annotated[int, Argument("PARTITION", least=0)]
 
@@ -164,8 +166,20 @@ async def _next_offset(
 
 
 @remote(offset_family, "list", reads=True)
-async def list_offsets(remote: Remote, stream: Stream, topic: Topic, consumer: Consumer, alone: Alone = False) -> None:
-    """What a consumer has stored in each partition."""
+async def list_offsets(
+    remote: Remote,
+    stream: Stream,
+    topic: Topic,
+    consumer: AnyConsumer = None,
+    alone: Alone = False,
+    unused: Unused = None,
+) -> None:
+    """What a consumer has stored in each partition; without one, what all have stored and when it was used."""
+    if consumer is None:
+        await list_unused(remote, stream, topic, unused)
+        return
+    if unused is not None:
+        raise CommandError("--unused is about all consumers: leave CONSUMER out", EXIT_USAGE)
     rows = []
     for each in await bounds_of(remote, stream, topic):
         place = (identifier(consumer), identifier(stream), identifier(topic), each.id)
@@ -212,12 +226,19 @@ async def delete_offset(
     remote: Remote,
     stream: Stream,
     topic: Topic,
-    consumer: Consumer,
-    partition: PartitionId,
+    consumer: AnyConsumer = None,
+    partition: Annotated[int | None, Argument("PARTITION", least=0)] = None,
     alone: Alone = False,
+    unused: Unused = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Forget an offset: the consumer begins again."""
+    """Forget an offset: the consumer begins again. With --unused, all that were not used for so long."""
+    if unused is not None and consumer is None:
+        await delete_unused(remote, stream, topic, unused, dry_run=dry_run, yes=yes)
+        return
+    if consumer is None or partition is None or unused is not None or dry_run:
+        raise CommandError("say CONSUMER and PARTITION, or --unused with an age and neither of them", EXIT_USAGE)
     remote.confirm(f"{consumer} begins again in partition {partition} of {stream}/{topic}.", yes=yes)
     place = (identifier(consumer), identifier(stream), identifier(topic), partition)
     async with _changing(remote, stream, topic, consumer, alone):

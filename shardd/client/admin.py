@@ -9,6 +9,7 @@ from shardd.client import commands, values
 from shardd.client.commands import Command
 from shardd.client.errors import ConsumerNameTakenError, GroupInUseError, ServerError
 from shardd.client.messages import Polled
+from shardd.client.unused_offsets import unused_offsets
 from shardd.client.wire import Identifier
 
 P = ParamSpec("P")
@@ -163,6 +164,7 @@ class Administration(Asking):
     set_topic_settings = _asked(commands.set_topic_settings)
     topic_settings = _asked(commands.topic_settings)
     lease_files = _asked(commands.lease_files)
+    unused_offsets = _asked(unused_offsets)
 
 
 class SyncAdministration(AskingAndWaiting):
@@ -222,3 +224,4 @@ class SyncAdministration(AskingAndWaiting):
     set_topic_settings = _waited(commands.set_topic_settings)
     topic_settings = _waited(commands.topic_settings)
     lease_files = _waited(commands.lease_files)
+    unused_offsets = _waited(unused_offsets)

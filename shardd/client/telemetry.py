@@ -74,6 +74,7 @@ NAMES: Final = {
     0x5344_0001: "get_metrics",
     0x5344_0010: "get_partition_bounds",
     0x5344_0012: "lease_files",
+    0x5344_0013: "unused_offsets",
     0x5344_0015: "send_once_digest",
     0x5344_0018: "poll_and_wait",
     0x5344_0019: "poll_position",

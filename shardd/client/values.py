@@ -200,6 +200,27 @@ class Extensions:
 
 
 @dataclass(frozen=True)
+class UnusedOffset:
+    """What a consumer, or with `group` a group, has stored. `user`: whose it is, None: nobody's. `members`: a group
+    that has some now."""
+
+    group: bool
+    consumer: int
+    stored: int
+    used_us: int
+    user: int | None
+    members: bool
+
+
+@dataclass(frozen=True)
+class UnusedOffsets:
+    """`next_first`: what the next page is asked for with; 0: there is none."""
+
+    next_first: int
+    offsets: tuple[UnusedOffset, ...]
+
+
+@dataclass(frozen=True)
 class TopicSetting:
     """`is_set`: for this topic; else `value` is the server's default."""
 

@@ -490,6 +490,8 @@ class Engine:
     def partition_set_level(self, namespace: int, incarnation: int, level: int, /) -> None:
         """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
+    def offsets_unused(self, namespace: int, incarnation: int, first: int, count: int, age_us: int, /) -> UnusedPage:
+        """Of the entries at `count` places from `first` on those that were not used for `age_us`; 0: all. KeyError."""
     def offset_get(self, namespace: int, kind: int, consumer: int) -> int | None:
         """OSError: the file of the stored offsets cannot be read (now). KeyError."""
 

@@ -165,6 +165,23 @@ class StoredOffset(tuple[int, int, int]):
     consumer: Final[int]
     value: Final[int]
 
+class UnusedOffset(tuple[int, int, int, int, int, int]):
+    """`owner`, `name`: as in docs/formats.md#consumer-offsets."""
+
+    kind: Final[int]
+    consumer: Final[int]
+    value: Final[int]
+    used_us: Final[int]
+    owner: Final[int]
+    name: Final[int]
+
+class UnusedPage(tuple[int, int, list[UnusedOffset]]):
+    """`next`: the place to go on from; 0: that was all."""
+
+    status: Final[int]
+    next: Final[int]
+    offsets: Final[list[UnusedOffset]]
+
 class ExpiryClock(tuple[int, int, int]):
     """`jump_us`: how far the wall clock is ahead of what is believed of it. `jumps`: that were not believed at once."""
 

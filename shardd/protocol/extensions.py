@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, leases, producers, topic_change, topic_settings
+from shardd.protocol import bounds, leases, producers, topic_change, topic_settings, unused_offsets
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -31,6 +31,7 @@ class ExtensionCode(IntEnum):
     GET_METRICS = 0x5344_0001
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
+    UNUSED_OFFSETS = 0x5344_0013  # shardd.protocol.unused_offsets
     SEND_ONCE_DIGEST = 0x5344_0015  # shardd.protocol.producers
     POLL_AND_WAIT = 0x5344_0018  # shardd.protocol.requests.WaitingPoll
     POLL_POSITION = 0x5344_0019  # shardd.protocol.positions
@@ -72,6 +73,7 @@ AnyExtensionRequest = (
     ExtensionRequest
     | bounds.GetPartitionBounds
     | leases.LeaseFiles
+    | unused_offsets.UnusedOffsets
     | topic_settings.SetTopicSettings
     | topic_settings.GetTopicSettings
     | topic_change.ChangeTopic
@@ -83,6 +85,7 @@ READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.GET_METRICS: ExtensionRequest.read,
     ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
     ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
+    ExtensionCode.UNUSED_OFFSETS: unused_offsets.UnusedOffsets.read,
     ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
     ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
     ExtensionCode.CHANGE_TOPIC: topic_change.ChangeTopic.read,
@@ -103,6 +106,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 2, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
+    Extension(ExtensionCode.UNUSED_OFFSETS, 1, "unused_offsets"),
     Extension(ExtensionCode.SEND_ONCE_DIGEST, 1, "send_once_digest"),
     Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
     Extension(ExtensionCode.POLL_POSITION, 1, "poll_position"),

@@ -23,6 +23,7 @@ from shardd.metadata.state import Partition, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.namespaces import partition_ids
 from shardd.protocol.topic_setting_table import ARCHIVE
+from shardd.protocol.unused_offsets import PLACES_AT_ONCE
 from shardd.runtime.channel import BusError, Channel, Senders
 from shardd.service.base import partition_at, partition_namespace
 from shardd.service.lease_table import Leases, Place
@@ -45,6 +46,7 @@ class Operation(IntEnum):
     DELETE_SEGMENTS = 4
     STORE_OFFSET = 5
     LEASE = 6
+    UNUSED_OFFSETS = 7
 
 
 class Home(msgspec.Struct, array_like=True, frozen=True):
@@ -70,11 +72,32 @@ class _Call(msgspec.Struct, array_like=True, frozen=True):
     offset: int = 0
     assignment: int = 0  # generation of a member's assignment
     user: int = 0
+    age_us: int = 0
+    wanted: list[tuple[int, int]] | None = None  # kind and number of the entries that go, None: nothing goes
+
+
+class StoredEntry(msgspec.Struct, array_like=True, frozen=True):
+    """A stored offset as its file has it (docs/formats.md#consumer-offsets)."""
+
+    kind: int
+    consumer: int
+    value: int
+    used_us: int
+    owner: int
+    name: int
+
+
+class StoredEntries(msgspec.Struct, array_like=True, frozen=True):
+    """`next_first`: where to go on; 0: that was all."""
+
+    next_first: int
+    entries: list[StoredEntry]
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
     status: int
     value: int | None = None
+    found: StoredEntries | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -134,6 +157,22 @@ class PartitionCalls:
     async def delete_offset(self, home: Home, kind: int, consumer: int, assignment: int = 0) -> None:
         """`ShardError` 3021, 3007, 10002 or 3011; 3022 as `store_offset`."""
         self._raise(await self._call(_Call(Operation.DELETE_OFFSET, home, kind, consumer, assignment=assignment)))
+
+    async def unused_offsets(self, home: Home, first: int, age_us: int) -> StoredEntries:
+        """A page of the stored offsets that were not used for `age_us`. `ShardError` 3007, 10002."""
+        return await self._unused_page(_Call(Operation.UNUSED_OFFSETS, home, offset=first, age_us=age_us))
+
+    async def delete_unused(self, home: Home, first: int, age_us: int, wanted: list[tuple[int, int]]) -> StoredEntries:
+        """Those of `wanted` on that page that are still unused are deleted, and told. `ShardError` 3007, 10002, 3011,
+        10009."""
+        return await self._unused_page(
+            _Call(Operation.UNUSED_OFFSETS, home, offset=first, age_us=age_us, wanted=wanted)
+        )
+
+    async def _unused_page(self, call: _Call) -> StoredEntries:
+        answer = await self._call(call)
+        self._raise(answer)
+        return answer.found or StoredEntries(0, [])
 
     async def flush(self, home: Home, *, fsync: bool) -> None:
         """Writes the waiting index entries and, with `fsync`, returns when the device has everything.
@@ -199,12 +238,26 @@ class PartitionCalls:
         if call.operation is Operation.STORE_OFFSET:
             status = engine.offset_store(*place, call.kind, call.consumer, call.offset, call.assignment, call.user)
             return _Answer(await self._durably(place, status))
+        if call.operation is Operation.UNUSED_OFFSETS:
+            return await self._unused(place, call)
         if call.operation is Operation.LEASE:
             return _Answer(self._leases.take(place, call.user, call.offset, call.count))
         status = engine.partition_flush(*place)
         if status == Status.OK and call.fsync:
             status = await self._sync(place)
         return _Answer(status)
+
+    async def _unused(self, place: Place, call: _Call) -> _Answer:
+        """Looks and deletes in one go: what is used from now on is not deleted for what it was before. KeyError."""
+        status, next_first, rows = self._engine.offsets_unused(*place, call.offset, PLACES_AT_ONCE, call.age_us)
+        entries = [StoredEntry(*row) for row in rows]
+        if status == Status.OK and call.wanted is not None:
+            wanted = set(call.wanted)
+            entries = [each for each in entries if (each.kind, each.consumer) in wanted]
+            for each in entries:
+                status = status or self._engine.offset_delete(*place, each.kind, each.consumer)
+            status = await self._durably(place, status) if entries else status
+        return _Answer(status, found=StoredEntries(next_first, entries))
 
     async def _knows(self, home: Home) -> bool:
         """Whether the partition exists and is open here: what another shard says of it is not believed. Waits until

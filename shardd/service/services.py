@@ -51,6 +51,7 @@ from shardd.service.system import ServerFacts, SystemService
 from shardd.service.tokens import TokenService
 from shardd.service.topic_settings import TopicSettingsService
 from shardd.service.topics import TopicService
+from shardd.service.unused_offsets import UnusedOffsetService
 from shardd.service.users import UserService
 from shardd.service.waiting import MessageWaits
 
@@ -101,6 +102,7 @@ class Services:
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
         self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
+        self.unused_offsets = UnusedOffsetService(metadata, self.partition_calls, self.members)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)

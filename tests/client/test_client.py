@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Client, SyncClient, commands
+from shardd.client import Client, SyncClient, commands, unused_offsets
 from shardd.client.admin import Administration, SyncAdministration
 from shardd.client.errors import (
     AlreadyExistsError,
@@ -62,8 +62,12 @@ def test_both_shapes_have_the_same_methods() -> None:
 
     assert methods(Administration) == methods(SyncAdministration)
     assert methods(Client) == methods(SyncClient)
-    found = inspect.getmembers(commands, inspect.isfunction)
-    built = {name for name, value in found if value.__module__ == commands.__name__ and not name.startswith("_")}
+    built = {
+        name
+        for module in (commands, unused_offsets)
+        for name, value in inspect.getmembers(module, inspect.isfunction)
+        if value.__module__ == module.__name__ and not name.startswith("_")
+    }
     of_sessions = {"login", "login_with_token", "logout", "join_group", "leave_group", "nothing", "init_producer"}
     assert built - of_sessions == methods(Administration) - {"call"}
 

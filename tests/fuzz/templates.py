@@ -247,6 +247,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(ExtensionCode.GET_TOPIC_SETTINGS, 0.3, _ADDRESS),
     Template(ExtensionCode.CHANGE_TOPIC, 0.05, (*_ADDRESS, u8(1, 0, 31, 255), name(TOPIC))),
     Template(ExtensionCode.LEASE_FILES, 0.2, (*_ADDRESS, u32(0), u64(0), u32(1, 0, 601))),
+    Template(ExtensionCode.UNUSED_OFFSETS, 0.1, (*_ADDRESS, u32(0), u32(0, 1024), u64(0), u8(0, 1, 2))),
     Template(ExtensionCode.INIT_PRODUCER, 0.05, (u64(0), u32(0), u8(0, 1))),
     Template(ExtensionCode.SEND_ONCE_DIGEST, 0.2, (u64(100), u64(0), u32(0), u64(0, 1), _SENT_ONCE)),
     Template(ExtensionCode.SEND_ONCE, 0.2, (u64(100), u64(0), u32(0), _SENT_ONCE)),

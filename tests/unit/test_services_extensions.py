@@ -18,6 +18,7 @@ from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Read
 from shardd.protocol.producers import InitProducer, send_once_digest_head, send_once_head
 from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.topic_settings import GetTopicSettings, SetTopicSettings
+from shardd.protocol.unused_offsets import UnusedOffsets
 from tests.support import wire
 from tests.support.load import owner_of
 from tests.support.wire import Wire
@@ -66,6 +67,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_0001, 1, "get_metrics"),
         (0x5344_0010, 2, "get_partition_bounds"),
         (0x5344_0012, 1, "lease_files"),
+        (0x5344_0013, 1, "unused_offsets"),
         (0x5344_0015, 1, "send_once_digest"),
         (0x5344_0018, 1, "poll_and_wait"),
         (0x5344_0019, 1, "poll_position"),
@@ -92,6 +94,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     payloads = {
         ExtensionCode.GET_PARTITION_BOUNDS: selection,
         ExtensionCode.LEASE_FILES: LeaseFiles("s", "t", 9, 0, 1).encode(),
+        ExtensionCode.UNUSED_OFFSETS: UnusedOffsets("s", "t", 9, 0, 0, delete=False).encode(),
         ExtensionCode.POLL_AND_WAIT: WAITING_POLL.encode(),
         ExtensionCode.POLL_POSITION: POLL_POSITION.encode(),
         ExtensionCode.STORE_POSITION: STORE_POSITION.encode(),
@@ -107,7 +110,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 3007, 1009, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
+    assert answers == [0, 0, 1009, 3007, 3007, 1009, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
 
 
 def test_leases_want_the_right_to_poll(workers: Workers) -> None:

@@ -33,7 +33,10 @@ from tests.unit.services_harness import Workers
 SEGMENT: Final = "512 B"
 MESSAGES: Final = 20
 READS: Final = frozenset(
-    {"partition_segments", "partition_damage", "partition_slowest", "partition_is_durable", "offset_get", "group_lag"}
+    {
+        *("partition_segments", "partition_damage", "partition_slowest", "partition_is_durable"),
+        *("offset_get", "offsets_unused", "group_lag"),
+    }
 )
 # Which partitions a request goes to, by names of topics; each partition with its incarnation, which its owner compares.
 ROUTES: Final = frozenset({"route_topic_known", "route_topic_put", "route_put", "routes_end_topic"})

@@ -83,6 +83,17 @@ bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name) {
     return entry == NULL || entry->use.name == 0 || entry->use.name == name;
 }
 
+uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
+                        void (*visit)(void *context, const offsets_half *entry), void *context) {
+    for (uint32_t i = 0; i < o->capacity; i++) {
+        const offset_entry *entry = &o->entries[i];
+        bool there = entry->kind != 0 && entry->place >= from && entry->place - from < count;
+        if (!there || entry->use.used_us >= before_us) continue;
+        visit(context, &(offsets_half){.value = entry->value, .use = entry->use, .id = entry->id, .kind = entry->kind});
+    }
+    return from < o->places && o->places - from > count ? from + count : 0;
+}
+
 uint64_t offsets_lowest(offsets *o) {
     if (o->lowest_known) return o->lowest;
     o->lowest = UINT64_MAX;

@@ -86,6 +86,10 @@ bool offsets_has_room(offsets *o, uint64_t owner); /* for one more */
 /* For one more of this user. Where the table is full, and not of entries that count, the one goes that belongs to a
  * user that is gone and was not used for longest. 0, 3023, or the status of a write. */
 uint32_t offsets_make_room(offsets *o, uint64_t owner);
+/* Entries at places [from, from + count) of the file whose last use was before `before_us`, in no order; places stay
+ * until the next opening. The place that comes next, 0: there is no further one. */
+uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
+                        void (*visit)(void *context, const offsets_half *entry), void *context);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */
 uint64_t offsets_lowest(offsets *o);
 /* File, then memory. 0, 10006 (write), 3023 (open, or no place for one more): memory and what counts in the file stay

@@ -281,6 +281,9 @@ partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id);
 uint32_t partition_offsets_known(partition *p);
 /* Whether a store of this user would find a place. 0, 10002, 3023. */
 uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id, uint64_t owner);
+/* Stored offsets that were not used for `age_us`: see offsets_unused(). 0, 3007, 10002. */
+uint32_t partition_offsets_unused(partition *p, uint32_t from, uint32_t count, uint64_t age_us, uint32_t *next,
+                                  void (*visit)(void *context, const offsets_half *entry), void *context);
 /* What lies beside the log and could not be read: errno, 0: it could. */
 int partition_unread_offsets(const partition *p);
 int partition_unread_producers(const partition *p);

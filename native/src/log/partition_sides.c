@@ -91,6 +91,16 @@ uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint
     return offsets_store(&p->offsets, kind, id, value, &use);
 }
 
+uint32_t partition_offsets_unused(partition *p, uint32_t from, uint32_t count, uint64_t age_us, uint32_t *next,
+                                  void (*visit)(void *context, const offsets_half *entry), void *context) {
+    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
+    uint32_t status = partition_have_offsets(p);
+    if (status != 0) return status;
+    uint64_t now = now_of(p), before = now > age_us ? now - age_us : 0;
+    *next = offsets_unused(&p->offsets, from, count, age_us == 0 ? UINT64_MAX : before, visit, context);
+    return 0;
+}
+
 uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_have_offsets(p);

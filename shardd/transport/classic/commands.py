@@ -136,6 +136,7 @@ def _extension_commands(services: Services) -> Commands:
         ExtensionCode.GET_METRICS: Command(extensions.get_metrics, encoded),
         ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds, answers.are_long),
         ExtensionCode.LEASE_FILES: Command(services.leases.lease_files, nothing),
+        ExtensionCode.UNUSED_OFFSETS: Command(services.unused_offsets.unused_offsets, encoded),
         ExtensionCode.POLL_AND_WAIT: Command(services.messages.poll_messages, answers.polled),
         ExtensionCode.POLL_POSITION: Command(services.messages.poll_messages, answers.position),
         ExtensionCode.STORE_POSITION: Command(services.offsets.store_offset, nothing),

@@ -35,9 +35,9 @@ PyObject *shardd_call_delete_segments(PyObject *self, PyObject *args) {
 }
 
 int shardd_read_limits(PyObject *object, void *limits) {
-    unsigned long long v[6];
-    if (!PyArg_ParseTuple(object, "KKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5])) return 0;
-    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2], v[3], v[4], v[5]};
+    unsigned long long v[7];
+    if (!PyArg_ParseTuple(object, "KKKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6])) return 0;
+    *(partition_limits *)limits = (partition_limits){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
     return 1;
 }
 
@@ -127,9 +127,11 @@ PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     owned *o = shardd_partition_named(self, ns, incarnation);
     if (o == NULL) return NULL;
     uint32_t status = partition_clean(o->p, clock_monotonic_us(), trash, &done);
+    if (done.unsynced) sync_early(o);
     changed(o);
     return SHARDD_RESULT(SHARDD_CLEANED, SHARDD_NUMBER(status), SHARDD_NUMBER(done.removed),
-                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held), SHARDD_NUMBER(done.leased_bytes));
+                         PyBool_FromLong(done.pending), PyBool_FromLong(done.held), SHARDD_NUMBER(done.leased_bytes),
+                         PyBool_FromLong(done.overtaken));
 }
 
 PyObject *shardd_call_lease(PyObject *self, PyObject *args) {

@@ -34,7 +34,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
     [SHARDD_DELETED_SEGMENTS] = RESULT(DeletedSegments, "What became of a deletion.", FIELD(status), FIELD(deleted),
                                        FIELD(busy)),
     [SHARDD_CLEANED] = RESULT(Cleaned, "One step of the retention.", FIELD(status), FIELD(removed), FIELD(pending),
-                              FIELD(held), FIELD(leased_bytes)),
+                              FIELD(held), FIELD(leased_bytes), FIELD(overtaken)),
     [SHARDD_OLDEST] = RESULT(OldestSegment, "What a limit by size would take.", FIELD(first_timestamp), FIELD(bytes),
                              FIELD(droppable), FIELD(only_active), FIELD(waits)),
     [SHARDD_CLOCK] = RESULT(ExpiryClock, "By which messages expire.", FIELD(now_us), FIELD(jump_us), FIELD(jumps)),

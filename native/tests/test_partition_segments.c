@@ -161,7 +161,7 @@ static void test_whole_segments_go_and_the_active_one_stays(void) {
 
 static void test_stored_offsets_hold_whole_segments_back(void) {
     static model m;
-    partition_limits limits = {.bytes_max = 1, .segment_bytes = 4 * RECORD, .held_us = 100 * SECOND};
+    partition_limits limits = {.bytes_max = 1, .segment_bytes = 4 * RECORD, .size_held_us = 1000 * SECOND};
     partition *p = opened(&m, 1 << 20, &limits);
     for (int i = 0; i < 20; i++) send_one(p, &m);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 7), 0);
@@ -170,7 +170,7 @@ static void test_stored_offsets_hold_whole_segments_back(void) {
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 9), 0);
     steps(p);
     CHECK_EQUAL(partition_first_offset(p), 10);
-    wall_now += 101 * SECOND; /* nobody holds them for longer */
+    wall_now += 1001 * SECOND; /* nobody holds them for longer */
     steps(p);
     CHECK_EQUAL(partition_first_offset(p), 20);
     close_all(p, &m);
@@ -178,7 +178,8 @@ static void test_stored_offsets_hold_whole_segments_back(void) {
 
 static void test_a_stored_offset_that_moves_on_frees_no_more_than_the_size_wants(void) {
     static model m;
-    partition_limits limits = {.bytes_max = 12 * RECORD, .segment_bytes = 4 * RECORD, .held_us = 1000 * SECOND};
+    partition_limits limits = {
+        .bytes_max = 12 * RECORD, .segment_bytes = 4 * RECORD, .held_us = 1000 * SECOND, .size_held_us = 1000 * SECOND};
     partition *p = opened(&m, 1 << 20, &limits);
     for (int i = 0; i < 19; i++) send_one(p, &m); /* segments of five: 0, 5, 10, 15 */
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 2), 0);

@@ -10,7 +10,7 @@ from shardd.config.schema import Settings
 from shardd.config.units import format_size
 from shardd.log import spool
 from shardd.maintenance.retention_limits import RetentionLimits
-from shardd.maintenance.retention_preview import preview
+from shardd.maintenance.retention_preview import preview, preview_held
 from shardd.metadata import FILE_NAME
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
@@ -27,7 +27,7 @@ _STUCK_S: Final = 10.0  # an entry is made in less, or its turn comes again ever
 def retention_findings(settings: Settings) -> list[Finding]:
     """Nothing where there is no data yet, or where it cannot be read: `doctor state` says why."""
     state = _state(settings)
-    return [] if state is None else [_kept(settings, state), *_spool(settings)]
+    return [] if state is None else [_kept(settings, state), *_held(settings, state), *_spool(settings)]
 
 
 def _state(settings: Settings) -> State | None:
@@ -50,6 +50,19 @@ def _kept(settings: Settings, state: State) -> Finding:
     size = format_size(sum(each.size_bytes for each in found))
     text = f"{len(found)} topics keep everything, whatever their expiry and size: {names}"
     return warning(_CHECK, text, f"`shardd retention enable` would remove at least {size}, and what comes to that age")
+
+
+def _held(settings: Settings, state: State) -> list[Finding]:
+    """Topics from before, in which stored offsets hold messages beyond sizes and counts."""
+    now_us = time.time_ns() // 1000
+    found = preview_held(settings.system.data_directory, state, RetentionLimits(settings), now_us, Throttle())
+    if not found:
+        return []
+    most = sorted(found, key=lambda each: -each.size_bytes)
+    names = ", ".join(map(str, most[:_TOPICS_MAX])) + (" ..." if len(most) > _TOPICS_MAX else "")
+    size = format_size(sum(each.size_bytes for each in found))
+    text = f"stored offsets may hold messages of {len(found)} topics beyond their size or count: {names}"
+    return [warning(_CHECK, text, f'`shardd topic set STREAM TOPIC "size_held_max=0 s"` would remove at most {size}')]
 
 
 def _spool(settings: Settings) -> list[Finding]:

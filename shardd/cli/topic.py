@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -26,9 +26,10 @@ from shardd.protocol.extensions import Extension, ExtensionCode
 from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicSummary
+from shardd.protocol.topic_setting_table import SIZE_HELD_MAX
 from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
-_HOLDER: Final = re.compile(r"retention\.held_by\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
+_BARRIER: Final = re.compile(r"retention\.(held_by|overtaken)\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
@@ -68,11 +69,11 @@ def get_topic(
             raise TopicError(_absent(connection, *place))
         settings = connection.settings_of_topic(*ids)
         head, partitions = found
-        holders = _holders(connection, ids[0], head.id)
+        barriers = _barriers(connection, ids[0], head.id)
         if as_json:
-            typer.echo(_json(head, partitions, settings, holders))
+            typer.echo(_json(head, partitions, settings, barriers))
         else:
-            typer.echo(_text(head, partitions, settings, holders))
+            typer.echo(_text(head, partitions, settings, barriers))
 
     _run(show, address, username, password)
 
@@ -175,7 +176,7 @@ _SENTENCES: Final = {
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Whose stored offset holds back messages of a partition that have expired."""
+    """A stored offset that holds messages of a partition back, or has not passed messages that are gone."""
 
     partition: int
     kind: str
@@ -183,34 +184,39 @@ class Holder(msgspec.Struct, frozen=True):
     stored_offset: int
 
 
-def _holders(connection: Connection, stream: Identifier, topic_id: int) -> list[Holder]:
-    """Of a topic. None for a user who may not see the figures of the server."""
+def _barriers(connection: Connection, stream: Identifier, topic_id: int) -> dict[str, list[Holder]]:
+    """Of a topic, those that hold and those that are overtaken. Empty for a user who may not see the figures of the
+    server."""
+    found: dict[str, list[Holder]] = {"held_by": [], "overtaken": []}
     try:
         metrics = connection.metrics()
         stream_id = next(each.id for each in connection.streams() if stream in (each.id, each.name))
     except (RefusedError, StopIteration):
-        return []
-    found = []
+        return found
     for number, (_, name) in enumerate(metrics.names):
-        match = _HOLDER.fullmatch(name)
-        if match is None or (int(match[1]), int(match[2])) != (stream_id, topic_id):
+        match = _BARRIER.fullmatch(name)
+        if match is None or (int(match[2]), int(match[3])) != (stream_id, topic_id):
             continue
         there = [each.values[number] for each in metrics.shards if each.shard == _owner(match, metrics.shards_count)]
-        found += [Holder(int(match[3]), match[4], int(match[5]), value) for value in there]
-    return sorted(found, key=lambda each: each.partition)
+        found[match[1]] += [Holder(int(match[4]), match[5], int(match[6]), value) for value in there]
+    return {name: sorted(those, key=lambda each: each.partition) for name, those in found.items()}
 
 
 def _owner(match: re.Match[str], shards: int) -> int:
     """A shard that does not have a figure tells 0."""
-    return owner(namespace(int(match[1]), int(match[2]), int(match[3])), shards)
+    return owner(namespace(int(match[2]), int(match[3]), int(match[4])), shards)
 
 
 def _json(
-    topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
+    topic: TopicSummary,
+    partitions: list[PartitionSummary],
+    settings: tuple[TopicSetting, ...],
+    barriers: dict[str, list[Holder]],
 ) -> bytes:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
     facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
-    facts["held_back_by"] = msgspec.to_builtins(holders)
+    facts["held_back_by"] = msgspec.to_builtins(barriers["held_by"])
+    facts["overtaken"] = msgspec.to_builtins(barriers["overtaken"])
     return msgspec.json.encode(facts)
 
 
@@ -219,8 +225,19 @@ def _max_size(size: int) -> str:
     return named.get(size) or format_size(size)
 
 
+def _beyond(topic: TopicSummary, settings: tuple[TopicSetting, ...]) -> Iterator[str]:
+    """Topics from before: what stored offsets may hold beyond the size, which the rule of new topics would remove."""
+    old = any(each.key == SIZE_HELD_MAX.key and not each.is_set for each in settings)
+    beyond = topic.size_bytes - topic.max_topic_size_bytes * 9 // 10
+    if old and beyond > 0 and topic.max_topic_size_bytes != limits.SERVER_DEFAULT:
+        yield f"{format_size(beyond)} beyond nine tenths of its size; they go with size_held_max=0s"
+
+
 def _text(
-    topic: TopicSummary, partitions: list[PartitionSummary], settings: tuple[TopicSetting, ...], holders: list[Holder]
+    topic: TopicSummary,
+    partitions: list[PartitionSummary],
+    settings: tuple[TopicSetting, ...],
+    barriers: dict[str, list[Holder]],
 ) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
     rows = [
@@ -233,9 +250,11 @@ def _text(
         ("replication factor", str(topic.replication_factor)),
     ]
     rows += [(each.key, each.value + ("" if each.is_set else "  (the server's default)")) for each in settings]
+    rows += [("stored offsets may hold", sentence) for sentence in _beyond(topic, settings)]
     rows += [
-        ("held back by", f"{each.kind} {each.id} in partition {each.partition} (stored offset {each.stored_offset})")
-        for each in holders
+        (title, f"{each.kind} {each.id} in partition {each.partition} (stored offset {each.stored_offset})")
+        for title, those in (("held back by", barriers["held_by"]), ("overtaken", barriers["overtaken"]))
+        for each in those
     ]
     lines = [f"{name:<35}{value}" for name, value in rows]
     lines += ["", f"{'partition':>9}  {'segments':>8}  {'last offset':>20}  {'messages':>14}  {'bytes':>16}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
@@ -10,6 +11,7 @@ import msgspec
 import typer
 
 from shardd import __version__
+from shardd.config.loader import load_settings
 from shardd.log.diagnosis import partitions_below
 from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
 from shardd.log.imported import read_imported
@@ -19,14 +21,18 @@ from shardd.log.marker import UnknownMarkerError
 from shardd.log.offsets_table import VERSION
 from shardd.log.segment_reader import segment_starts
 from shardd.log.stored_offsets import read_settled_table
+from shardd.maintenance.retention_limits import RetentionLimits
+from shardd.maintenance.retention_preview import preview_held
 from shardd.metadata.diagnosis import diagnose_state
 from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.iggy_files import file_of_a_later_server, iggy_log
+from shardd.runtime.throttle import Throttle
 
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
+_NAMED_MAX: Final = 8
 upgrade_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -171,6 +177,13 @@ def _about_settings(directory: Path, findings: Findings) -> None:
         state = load_state(directory / FILE_NAME)
     except LogError:
         return  # a running server cut its log between two reads, more than once
+    now_us = time.time_ns() // 1000
+    held = preview_held(directory, state, RetentionLimits(load_settings(None, {}).settings), now_us, Throttle())
+    if held:
+        findings.would.append(
+            f"topics {len(held)} let stored offsets hold messages beyond size or count until size_held_max is set; "
+            f"at most this would go: {', '.join(map(str, held[:_NAMED_MAX]))}{' ...' if len(held) > _NAMED_MAX else ''}"
+        )
     topics = sum(bool(topic.settings) for stream in state.streams.values() for topic in stream.topics.values())
     if topics:
         findings.back.append(f"topics {topics} have settings of their own: programs without them do not start")

@@ -72,7 +72,8 @@ class ServerError(ClientError):
     """The server answered with a status."""
 
     def __init__(self, status: int, code: int = 0) -> None:
-        super().__init__(f"the server answered status {status} ({statuses.NAMES.get(status, 'unknown')})")
+        remedy = f": {statuses.REMEDIES[status]}" if status in statuses.REMEDIES else ""
+        super().__init__(f"the server answered status {status} ({statuses.NAMES.get(status, 'unknown')}){remedy}")
         self.status = status
         self.code = code
         unknown = status in (statuses.TIMED_OUT, statuses.NOT_SYNCED) or (

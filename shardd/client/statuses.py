@@ -130,6 +130,12 @@ NAMES: Final[dict[int, str]] = {
 }
 """Those that this server answers, and those that clients of it may meet elsewhere."""
 
+REMEDIES: Final = {
+    3023: "the partition has as many stored offsets as it may have, or their file cannot be opened; `shardd offset "
+    "list STREAM TOPIC --unused 30d` tells the forgotten ones, `shardd offset delete` frees their places",
+}
+"""What the name does not say, and what helps."""
+
 INVALID_COMMAND: Final = 3
 FEATURE_UNAVAILABLE: Final = 5
 STREAM_NOT_FOUND: Final = 1009

@@ -138,15 +138,17 @@ class DeletedSegments(tuple[int, int, bool]):
     deleted: Final[int]
     busy: Final[bool]
 
-class Cleaned(tuple[int, int, bool, bool, int]):
+class Cleaned(tuple[int, int, bool, bool, int, bool]):
     """`removed`: segments whose files are gone now. `pending`: more waits for a sync, a second, a reader or the next
-    step. `held`: stored offsets hold messages back. `leased_bytes`: of segments whose files a lease alone keeps."""
+    step. `held`: stored offsets hold messages back. `leased_bytes`: of segments whose files a lease alone keeps.
+    `overtaken`: messages are gone that a stored offset has not passed."""
 
     status: Final[int]
     removed: Final[int]
     pending: Final[bool]
     held: Final[bool]
     leased_bytes: Final[int]
+    overtaken: Final[bool]
 
 class OldestSegment(tuple[int, int, bool, bool, bool]):
     """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one. `waits`:

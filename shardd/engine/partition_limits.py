@@ -14,6 +14,7 @@ class PartitionLimits(NamedTuple):
     bytes_max: int = 0
     segment_bytes: int = 0
     segment_age_us: int = 0
+    size_held_us: int = 0
 
 
 class SendingPartition(NamedTuple):

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardd.config.schema import Settings
 from shardd.engine import Engine, OldestSegment, StoredOffset, _native, owner
@@ -22,7 +22,7 @@ from shardd.maintenance import clock_memory
 from shardd.maintenance.damage_surveys import Owned
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.retention_limits import RetentionLimits
-from shardd.maintenance.retention_preview import preview
+from shardd.maintenance.retention_preview import preview, preview_held
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import reserves_free
 from shardd.metadata.state import State, Topic
@@ -41,6 +41,14 @@ HOLDERS_MAX: Final = 16  # partitions of a shard of which is told who holds mess
 GROUPS_MAX: Final = 1000  # of a topic among which is looked for its id
 LEASE_RESERVES_MIN: Final = 4  # times `system.disk.reserve`: with less free, no lease keeps a file
 STEPS_MAX: Final = 4096  # for one partition in one run: each takes up to CLEAN_SEGMENTS_MAX segments
+
+
+class _Barriers(NamedTuple):
+    """Partitions in which stored offsets hold messages back, and those in which messages are gone that a stored offset
+    has not passed."""
+
+    held: set[int]
+    overtaken: set[int]
 
 
 class Retention:
@@ -69,6 +77,8 @@ class Retention:
         self._pending = 0
         self._sizes: dict[int, int] = {}  # topics above their limit (incarnations), and their bytes at the last run
         self._held: set[int] = set()
+        self._overtaken: dict[int, tuple[str, int]] = {}  # the slowest consumer of each
+        self._behind: dict[str, int] = {}  # the same for `gauges`, and the stored offsets
         self._holders: dict[str, int] = {}  # who holds messages back, by the names of `gauges`, and the stored offsets
         self._counters = {"runs": 0, "segments": 0, "bytes_dropped": 0, "early_rolls": 0, "errors": 0}
         recalled_us = clock_memory.recalled_us(self._data)
@@ -82,16 +92,20 @@ class Retention:
                 jobs.add(Job("retention_clock", self._remember, CLOCK_INTERVAL_S, thread=_PREVIEW_THREAD))
 
     def gauges(self) -> dict[str, int]:
-        """Partitions that have something to remove yet; those in which stored offsets hold messages back; topics above
-        their size; by how many microseconds the clock is ahead of what is believed. Stored offsets that hold messages
-        back, each under `held_by.<stream>/<topic>/<partition>.<consumer or group>.<id>`."""
+        """Partitions that have something to remove yet; those in which stored offsets hold messages back; those in
+        which messages are gone that a stored offset has not passed; topics above their size; by how many microseconds
+        the clock is ahead of what is believed. Stored offsets that hold messages back, each under
+        `held_by.<stream>/<topic>/<partition>.<consumer or group>.<id>`; those that have not passed what is gone, under
+        `overtaken.` and the same."""
         clock = self._engine.expiry_clock(self._jump_max_us)
         return {
             "pending": self._pending,
             "held_partitions": len(self._held),
+            "overtaken_partitions": len(self._overtaken),
             "topics_above_size": len(self._sizes),
             "clock_doubted_us": clock.jump_us,
             **self._holders,
+            **self._behind,
         }
 
     def counters(self) -> dict[str, int]:
@@ -107,10 +121,11 @@ class Retention:
         trash = str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
         self._counters["runs"] += 1
         self._pending = 0
-        held: set[int] = set()
+        barriers = _Barriers(set(), set())
         self._leases.look(short=reserves_free(self._data, self._reserve_bytes) < LEASE_RESERVES_MIN)
-        await turn.on_loop(self._steps(trash, held))
-        self._tell_held(held)
+        await turn.on_loop(self._steps(trash, barriers))
+        self._tell_held(barriers.held)
+        self._tell_overtaken(barriers.overtaken)
         return min(PENDING_INTERVAL_S, self._interval_s) if self._pending or self._sizes else self._interval_s
 
     def _look_at_clock(self) -> None:
@@ -135,7 +150,15 @@ class Retention:
                 len(kept), ", ".join(map(str, most[:TOLD_MAX])) + (" ..." if len(kept) > TOLD_MAX else ""),
             )  # fmt: skip
 
-    def _steps(self, trash: str, held: set[int]) -> Iterator[None]:
+        held = await turn.beside(preview_held, self._data, self._state(), self._limits, now_us, turn.throttle)
+        if held:
+            _log.warning(
+                "%d topics of earlier versions let stored offsets hold messages beyond size or count until "
+                "`shardd topic set STREAM TOPIC size_held_max=\"0 s\"`; at most this would go: %s",
+                len(held), ", ".join(map(str, held[:TOLD_MAX])) + (" ..." if len(held) > TOLD_MAX else ""),
+            )  # fmt: skip
+
+    def _steps(self, trash: str, barriers: _Barriers) -> Iterator[None]:
         """Only the list of topics is that of the beginning: what they may hold is asked anew at each step."""
         above: dict[int, int] = {}
         for stream in self._state().streams.values():
@@ -150,7 +173,7 @@ class Retention:
                     place = namespace(stream.id, topic.id, partition.id), partition.incarnation
                     if self._owned.incarnation_of(partition_ids(place[0])) == partition.incarnation:
                         own.append(place)
-                        yield from self._clean(place, trash, held)
+                        yield from self._clean(place, trash, barriers)
                 yield from self._trim((stream.id, topic.id), topic.incarnation, own, above)
         self._sizes = above
 
@@ -179,7 +202,7 @@ class Retention:
         layout.make_incoming(self._data)
         return spool.incoming_prefix(self._data, partition_ids(place[0]), place[1])
 
-    def _clean(self, place: Place, trash: str, held: set[int]) -> Iterator[None]:
+    def _clean(self, place: Place, trash: str, barriers: _Barriers) -> Iterator[None]:
         for _ in range(STEPS_MAX):
             topic = self._topic_of(place)
             if topic is None or not self._is_limited(topic):
@@ -194,7 +217,9 @@ class Retention:
             if done.status == Status.CANNOT_DELETE_FILE:
                 self._counters["errors"] += 1
             if done.held:
-                held.add(place[0])
+                barriers.held.add(place[0])
+            if done.overtaken:
+                barriers.overtaken.add(place[0])
             if not done.removed or done.status != Status.OK:
                 self._pending += done.pending and not done.leased_bytes
                 return
@@ -211,10 +236,29 @@ class Retention:
             self._holders[f"held_by.{partition_text(number)}.{kind}.{who}"] = slowest.value
             if number in begun:
                 _log.warning(
-                    "messages of %s have expired and are kept: the stored offset %d of %s %d has not passed them",
+                    "messages of %s are kept beyond their limits: the stored offset %d of %s %d has not passed them",
                     partition_text(number), slowest.value, kind, who,
                 )  # fmt: skip
         self._held = held
+
+    def _tell_overtaken(self, overtaken: set[int]) -> None:
+        """In the log once for each consumer: its next poll begins at the first message that is left."""
+        told, before, self._overtaken, self._behind = 0, self._overtaken, {}, {}
+        for number in sorted(overtaken):
+            slowest = self._slowest(number)
+            if slowest is None:
+                continue
+            self._overtaken[number] = kind, consumer = self._consumer(number, slowest)
+            if len(self._behind) < HOLDERS_MAX:
+                self._behind[f"overtaken.{partition_text(number)}.{kind}.{consumer}"] = slowest.value
+            if before.get(number) == (kind, consumer) or told == TOLD_MAX:
+                continue
+            told += 1
+            _log.warning(
+                "messages of %s are gone that the stored offset %d of %s %d has not passed: it goes on at the first "
+                "message that is left",
+                partition_text(number), slowest.value, kind, consumer,
+            )  # fmt: skip
 
     def _consumer(self, number: int, slowest: StoredOffset) -> tuple[str, int]:
         """Kind and id of a consumer, or of a group as clients know it."""

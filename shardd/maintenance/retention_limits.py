@@ -11,12 +11,14 @@ from shardd.protocol import limits
 from shardd.protocol.topic_setting_table import (
     ARCHIVE,
     DISCARD,
+    HELD_AS_EXPIRY,
     MESSAGE_SIZE_MAX,
     PARTITION_MESSAGES_MAX,
     PARTITION_SIZE_MAX,
     RETENTION,
     SEGMENT_AGE_MAX,
     SEGMENT_SIZE,
+    SIZE_HELD_MAX,
 )
 
 HELD_WITHOUT_EXPIRY_US: Final = 24 * 3600 * 1_000_000
@@ -67,6 +69,21 @@ class RetentionLimits:
         """Whether its segments are archived before they are deleted."""
         return ARCHIVE.of(topic.settings, self._system) != "none"
 
+    def size_held_us(self, topic: Topic) -> int:
+        """Age up to which stored offsets hold back what a size or a count wants to go. 0: they never do."""
+        held_us = SIZE_HELD_MAX.of(topic.settings, self._system)
+        if held_us == HELD_AS_EXPIRY:
+            held_us = self.expiry_us(topic) + self._held_us(topic)
+        return min(held_us, NEVER)
+
+    def keeps_for_offsets(self, topic: Topic) -> bool:
+        """Whether it has sizes or counts that stored offsets overrule, since nobody has said otherwise."""
+        limited = self.size_bytes(topic) or self.messages_max(topic) or self.partition_bytes(topic)
+        return bool(limited) and not self.refuses(topic) and SIZE_HELD_MAX.key not in topic.settings
+
+    def _held_us(self, topic: Topic) -> int:
+        return self._system.retention.held_max_ms * 1000 or self.expiry_us(topic) or HELD_WITHOUT_EXPIRY_US
+
     def has_any(self, topic: Topic) -> bool:
         """Whether something would go if retention were on."""
         if self.expiry_us(topic):
@@ -90,12 +107,11 @@ class RetentionLimits:
         )
         if not self.is_on(topic):
             return sealed
-        expiry_us = self.expiry_us(topic)
-        held_us = self._system.retention.held_max_ms * 1000 or expiry_us or HELD_WITHOUT_EXPIRY_US
         drops = not self.refuses(topic)
         return sealed._replace(
-            expiry_us=expiry_us,
-            held_us=min(held_us, NEVER),
+            expiry_us=self.expiry_us(topic),
+            held_us=min(self._held_us(topic), NEVER),
+            size_held_us=self.size_held_us(topic),
             messages_max=self.messages_max(topic) if drops else 0,
             bytes_max=self.partition_bytes(topic) if drops else 0,
         )

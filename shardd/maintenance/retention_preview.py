@@ -38,6 +38,17 @@ def preview(data: Path, state: State, limits: RetentionLimits, now_us: int, thro
     ]
 
 
+def preview_held(data: Path, state: State, limits: RetentionLimits, now_us: int, throttle: Throttle) -> list[WouldGo]:
+    """Topics from before in which stored offsets overrule sizes and counts, also when nothing is above them: what would
+    go at most with `size_held_max` 0 s. Blocks."""
+    return [
+        _of_topic(data, stream, topic, limits, now_us, throttle)
+        for stream in state.streams.values()
+        for topic in stream.topics.values()
+        if limits.is_on(topic) and limits.keeps_for_offsets(topic)
+    ]
+
+
 def _of_topic(
     data: Path, stream: Stream, topic: Topic, limits: RetentionLimits, now_us: int, throttle: Throttle
 ) -> WouldGo:

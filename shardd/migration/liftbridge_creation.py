@@ -11,6 +11,7 @@ from shardd.metadata.offline import OfflineMetadata
 from shardd.metadata.state import Stream
 from shardd.protocol.limits import UNLIMITED
 from shardd.protocol.primitives import Compression
+from shardd.protocol.topic_setting_table import SETTINGS_OF_NEW
 
 _SIGNS: Final = string.ascii_letters + string.digits
 _SERVER_ID_SIGNS: Final = 22
@@ -42,6 +43,7 @@ def creation_of(home: Ref, name: str, subject: str, partitions: int) -> CreateLi
         UNLIMITED,
         1,
         retention=True,
+        settings=SETTINGS_OF_NEW,
         title=name,
         subject=subject,
         attributes=_KEEP,

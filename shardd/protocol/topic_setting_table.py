@@ -10,7 +10,7 @@ is stored outlives the program: keys stay, lists of names and ranges only grow.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -32,6 +32,8 @@ V = TypeVar("V")
 SEGMENT_SIZE_LEAST: Final = 1 << 20  # who may change a topic cannot make a file of every few messages
 SEGMENT_AGE_LEAST_US: Final = 60_000_000
 SEGMENT_AGE_MOST_US: Final = 3650 * 86_400_000_000
+HELD_AS_EXPIRY: Final = -1
+_EXPIRY: Final = "expiry"
 _DIGITS: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -150,6 +152,26 @@ class Duration(Count, frozen=True):
         return parse_duration_us(text)
 
 
+class HeldFor(Duration, frozen=True):
+    """A duration, or HELD_AS_EXPIRY for a time that other settings say."""
+
+    @property
+    def takes(self) -> str:
+        return f"{_EXPIRY}, or {super().takes}"
+
+    def parse(self, text: str) -> int:
+        return HELD_AS_EXPIRY if text.strip() == _EXPIRY else super().parse(text)
+
+    def show(self, value: int) -> str:
+        return _EXPIRY if value == HELD_AS_EXPIRY else super().show(value)
+
+    def load(self, stored: str) -> int:
+        return HELD_AS_EXPIRY if stored == _EXPIRY else super().load(stored)
+
+    def store(self, value: int) -> str:
+        return _EXPIRY if value == HELD_AS_EXPIRY else super().store(value)
+
+
 class CodecName(msgspec.Struct, frozen=True):
     """An algorithm, with or without a level (shardd/config/codecs.py)."""
 
@@ -227,6 +249,15 @@ PARTITION_MESSAGES_MAX: Final = Setting(
 PARTITION_SIZE_MAX: Final = Setting(
     "partition_size_max", Size(0, 1 << 50), lambda _: 0, ChangedBy.TOPIC_MANAGER, OldSegments.FOLLOW
 )
+# up to which age stored offsets hold back what the size of the topic and the two settings above want to go; 0 s: the
+# limits win over every stored offset, as in all topics that are made from now on (docs/adr/0128-sizes-win.md)
+SIZE_HELD_MAX: Final = Setting(
+    "size_held_max",
+    HeldFor(0, SEGMENT_AGE_MOST_US),
+    lambda _: HELD_AS_EXPIRY,
+    ChangedBy.TOPIC_MANAGER,
+    OldSegments.FOLLOW,
+)
 # at which size segments are sealed
 SEGMENT_SIZE: Final = Setting(
     "segment_size",
@@ -286,6 +317,7 @@ SETTINGS: Mapping[str, Setting[Any]] = {
         RETENTION,
         PARTITION_MESSAGES_MAX,
         PARTITION_SIZE_MAX,
+        SIZE_HELD_MAX,
         SEGMENT_SIZE,
         SEGMENT_AGE_MAX,
         DISCARD,
@@ -296,7 +328,14 @@ SETTINGS: Mapping[str, Setting[Any]] = {
         DEDUPLICATION_EXPIRY,
     )
 }
+SETTINGS_OF_NEW: Final = ((SIZE_HELD_MAX.key, "0"),)
+"""What every topic that is made from now on has, unless asked otherwise. Topics that exist keep the default."""
 ASKED_BY_WIRE: Final = "gzip"  # value 2 of CREATE_TOPIC and UPDATE_TOPIC
+
+
+def settings_of_new(asked: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Canonical settings of a topic that is made now."""
+    return tuple(sorted((dict(SETTINGS_OF_NEW) | dict(asked)).items()))
 
 
 def codec_of(stored: Mapping[str, str], wire: int, system: System) -> str:

@@ -26,7 +26,7 @@ def tell_change(before: State, identity: Identity, command: Command, made: int) 
     """`before`: the metadata without the change. `made`: the id of what a command creates."""
     fields = {field: getattr(command, field) for field in command.__struct_fields__}
     refs = {field: value for field, value in fields.items() if isinstance(value, Ref)}
-    action = type(command).__name__
+    action = type(command).__name__.removesuffix("WithSettings")  # a form of the record, not another action
     what = {field: Named(ref.id, _name(before, field, refs)) for field, ref in refs.items()}
     values = {field: value for field, value in fields.items() if field in _VALUES and value is not None}
     _tell(before, identity, action, what, values, made if action.startswith("Create") else None)

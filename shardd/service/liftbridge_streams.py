@@ -26,6 +26,7 @@ from shardd.protocol.liftbridge import requests
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.primitives import Compression
+from shardd.protocol.topic_setting_table import settings_of_new
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -84,7 +85,7 @@ class LiftbridgeStreamService:
             max_topic_size_bytes=limits.UNLIMITED,
             replication_factor=1,
             retention=True,
-            settings=topic_settings_of(request.settings, defaults),
+            settings=settings_of_new(topic_settings_of(request.settings, defaults)),
             title=request.name,
             subject=request.subject,
             queue_group=request.group,

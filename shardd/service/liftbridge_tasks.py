@@ -30,6 +30,7 @@ from shardd.protocol.liftbridge import requests
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.protocol.liftbridge.requests import ActivityOp, Event, GroupInfo, Prepared, Published, StreamInfo
 from shardd.protocol.primitives import Compression, ConsumerKind, PollingKind
+from shardd.protocol.topic_setting_table import settings_of_new
 from shardd.runtime.channel import BusError
 from shardd.runtime.slices import Slices
 from shardd.security import ROOT_USER_ID, Rule
@@ -109,7 +110,7 @@ class LiftbridgeTasks:
             max_topic_size_bytes=limits.UNLIMITED,
             replication_factor=1,
             retention=True,
-            settings=topic_settings_of(asked, self._settings.streams),
+            settings=settings_of_new(topic_settings_of(asked, self._settings.streams)),
             title=name,
             subject=f"{self._settings.namespace}.{subject}",
             attributes=tuple(asked.items()),

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import msgspec
-
 from shardd.config import codecs
 from shardd.config.liftbridge import Liftbridge
 from shardd.config.schema import System
 from shardd.metadata import Metadata
-from shardd.metadata.commands import (
-    ChangeTopic,
-    CreateTopic,
-    CreateTopicWithSettings,
-    DeleteTopic,
-    PurgeTopic,
-    UpdateTopic,
-)
+from shardd.metadata.commands import ChangeTopic, CreateTopicWithSettings, DeleteTopic, PurgeTopic, UpdateTopic
 from shardd.metadata.state import Stream, Topic
 from shardd.protocol import limits, requests, topic_change
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Compression, Identifier
 from shardd.protocol.replies import PartitionSummary, TopicDetails, TopicSummary
-from shardd.protocol.topic_setting_table import codec_of
+from shardd.protocol.topic_setting_table import codec_of, settings_of_new
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -119,7 +110,7 @@ class TopicService:
             raise ShardError(Status.INVALID_TOPIC_SIZE)
         if would_take_a_name(self._metadata.state, self._liftbridge, stream, request.name):
             raise ShardError(Status.TOPIC_NAME_ALREADY_EXISTS)
-        command = CreateTopic(
+        command = CreateTopicWithSettings(
             stream=base.stream_ref(stream),
             name=request.name,
             partitions_count=request.partitions_count,
@@ -129,9 +120,8 @@ class TopicService:
             replication_factor=request.replication_factor or 1,
             chosen_id=request.chosen_id,
             retention=True,
+            settings=settings_of_new(settings),
         )
-        if settings:
-            command = CreateTopicWithSettings(**msgspec.structs.asdict(command), settings=settings)
         result = await base.submit(self._metadata, identity, command)
         topic = result.state.streams[stream.id].topics[result.id]
         return await self._details(identity, topic, keep, created=True)

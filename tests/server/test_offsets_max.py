@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shardd.client import SyncClient
+from shardd.client.errors import StorageError
 from shardd.log import layout
 from tests.support import wire
 from tests.support.server import Server
@@ -26,6 +28,9 @@ def test_one_consumer_too_many_is_refused_and_the_others_go_on(tmp_path: Path) -
         with pytest.raises(wire.StatusError, match=REFUSED):
             root.store_offset(0, 0, 0, 5, 4)
         assert root.get_offset(0, 0, 0, 4) is None
+        with SyncClient(f"shardd://iggy:iggy@{server.address}") as client, pytest.raises(StorageError) as raised:
+            client.store_offset(4, 0, 0, 0, 5)
+        assert REFUSED in str(raised.value) and "`shardd offset list STREAM TOPIC --unused 30d`" in str(raised.value)
         root.store_offset(0, 0, 0, 6, 2)
         root.store_offset(0, 0, 1, 5, 4)  # each partition has a bound of its own
         assert len(root.poll(0, 0, 0, count=10).messages) == 10

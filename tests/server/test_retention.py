@@ -191,7 +191,7 @@ def test_a_consumer_that_stopped_holds_messages_for_a_bounded_time(server: Serve
     send(root, 30)
     root.store_offset("s", "t", 0, 4, who=7)
     until(lambda: logs(server, root) == [30], server)
-    assert "have expired and are kept: the stored offset 4 of consumer 7" in server.log()
+    assert "are kept beyond their limits: the stored offset 4 of consumer 7" in server.log()
 
 
 def test_active_segments_alone_above_the_limit_are_rolled_early(server: Server, root: Wire) -> None:

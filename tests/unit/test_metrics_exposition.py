@@ -37,6 +37,7 @@ def test_units_are_seconds_and_numbers_in_names_are_labels(open_metrics: bool) -
         "loop.longest_us": 3_000,
         "archive.oldest_age_s": 9,
         "retention.held_by.1/2/3.group.4": 55,
+        "retention.overtaken.1/2/3.consumer.5": 56,
         "engine.disk_free_bytes": 7,
     }
     found = samples(of_shard(counters, gauges), open_metrics=open_metrics)
@@ -49,6 +50,8 @@ def test_units_are_seconds_and_numbers_in_names_are_labels(open_metrics: bool) -
     assert found["shardd_archive_oldest_age_seconds", frozenset({shard})] == 9
     held = frozenset({shard, ("partition", "1/2/3"), ("kind", "group"), ("id", "4")})
     assert found["shardd_retention_held_by_offset", held] == 55
+    overtaken = frozenset({shard, ("partition", "1/2/3"), ("kind", "consumer"), ("id", "5")})
+    assert found["shardd_retention_overtaken_offset", overtaken] == 56
     assert found["shardd_engine_disk_free_bytes", frozenset({shard})] == 7
     assert found["shardd_shard_starts_total", frozenset({shard})] == 3
     assert found["shardd_clients", frozenset()] == 7

@@ -53,6 +53,7 @@ def test_settings_of_a_stream_are_those_of_its_topic(workers: LiftbridgeWorkers)
     assert topic.message_expiry_us == 5_000 * MILLISECONDS
     assert dict(topic.settings) == {
         "retention": "on",
+        "size_held_max": "0",
         "partition_messages_max": "7",
         "partition_size_max": str(1 << 21),
         "segment_size": str(SEGMENT_SIZE_LEAST),

@@ -50,7 +50,7 @@ from tests.unit.services_harness import Workers
 
 DAY_US: Final = 86_400_000_000
 SYSTEM: Final = load_settings(None, {}).settings.system
-NEW_TOPIC: Final = {"retention": "on"}  # what every new topic has
+NEW_TOPIC: Final = {"retention": "on", "size_held_max": "0"}  # what every new topic has
 PATIENCE: Final = Setting(
     "patience",
     Duration(0, 3650 * DAY_US),

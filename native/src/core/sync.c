@@ -316,6 +316,12 @@ void sync_level_changed(owned *o) {
     enqueue(o->core, o);
 }
 
+void sync_early(owned *o) {
+    if (!partition_is_dirty(o->p) || o->sync.waits) return;
+    o->references++;
+    enqueue(o->core, o);
+}
+
 void sync_lost(owned *o, int error) {
     partition_sync_lost(o->p);
     sync_report_poison(o, error);

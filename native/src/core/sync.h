@@ -4,6 +4,8 @@
 #include "core/core.h"
 
 void sync_mark_dirty(owned *o);
+/* Something waits for its sync: it does not wait for the interval. */
+void sync_early(owned *o);
 void sync_lost(owned *o, int error); /* a sync of its files failed outside the engine: as if one of ours had */
 void sync_level_changed(owned *o);   /* to `durable`: what is there is synced at once */
 void sync_tick(core *k);

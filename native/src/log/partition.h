@@ -53,6 +53,8 @@ typedef struct partition_limits {
     uint64_t bytes_max;      /* kept, of whole segments; the active one stays */
     uint64_t segment_bytes;  /* instead of `segment_size_bytes` */
     uint64_t segment_age_us; /* of its first message: the next append goes into another segment */
+    uint64_t size_held_us;   /* age up to which a stored offset holds messages back that a size or count limit wants to
+                                go; 0: the limit wins over every stored offset */
 } partition_limits;
 
 typedef enum partition_level { LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE } partition_level;
@@ -302,6 +304,8 @@ typedef struct partition_cleaned {
     uint32_t removed;      /* segments whose files are gone now */
     bool pending;          /* there is more to remove: now, or when a sync, a second or a reader has passed */
     bool held;             /* stored offsets hold messages back */
+    bool overtaken;        /* messages are gone that a stored offset has not passed */
+    bool unsynced;         /* files wait for nothing but the sync of the log start */
     uint64_t leased_bytes; /* of segments whose files stay for a reader alone */
 } partition_cleaned;
 /* One step of the retention, at most CLEAN_SEGMENTS_MAX segments: moves the log start, rolls an active segment whose

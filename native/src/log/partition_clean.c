@@ -21,15 +21,15 @@ static void settle(partition *p, int64_t now) {
  * itself is tried again here; meanwhile all stored offsets count as behind. */
 static bool known_to_hold(partition *p) { return partition_have_offsets(p) == 0 || side_passes(p->offsets_side.error); }
 
-/* Age by which stored offsets hold back what a limit without an age wants to go. */
+/* Stored offsets hold back what a limit by size or count wants to go for as long as the topic says. */
 static bool limit_start(partition *p, uint64_t wanted) {
     uint64_t now = expiry_clock_now(p->clock);
     if (wanted > p->start.settled) wanted = p->start.settled;
     if (wanted <= partition_first_offset(p)) return true;
-    bool held = p->start.held;
+    bool held;
     if (!known_to_hold(p)) return partition_move_start(p, wanted), true;
-    if (!partition_unless_held(p, now, p->limits.expiry_us, &wanted)) return false;
-    p->start.held |= held;
+    if (!partition_unless_held(p, now, p->limits.size_held_us, &wanted, &held)) return false;
+    p->start.limit_held |= held;
     partition_move_start(p, wanted);
     return true;
 }
@@ -89,6 +89,8 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0 || p->segments.count == 0) return p->state;
     settle(p, monotonic_us);
+    out->held = p->start.limit_held; /* since the step before, by the size of the topic */
+    p->start.limit_held = false;
     partition_expire_due(p);
     limit_count(p);
     limit_bytes(p);
@@ -96,7 +98,11 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
     for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
-    out->held = p->start.held;
+    out->held |= p->start.held || p->start.limit_held;
+    uint64_t passed = p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : UINT64_MAX;
+    out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
+    uint64_t end = p->start.hidden > 0 ? p->segments.items[1].start_offset : 0;
+    out->unsynced = end > p->start.synced && end <= p->start.settled;
     out->pending = p->start.hidden > 0 || p->start.written < p->start.offset;
     return status;
 }
@@ -106,12 +112,10 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
 static bool may_drop(partition *p) {
     uint64_t end = p->segments.items[p->start.hidden + 1].start_offset, wanted = end;
     uint64_t now = expiry_clock_now(p->clock);
-    bool held = p->start.held,
-         free = end <= p->start.settled &&
-                (!known_to_hold(p) || partition_unless_held(p, now, p->limits.expiry_us, &wanted));
-    free = free && wanted == end;
-    p->start.held |= held;
-    return free;
+    bool held = false, free = end <= p->start.settled;
+    if (free && known_to_hold(p)) free = partition_unless_held(p, now, p->limits.size_held_us, &wanted, &held);
+    p->start.limit_held |= held;
+    return free && wanted == end;
 }
 
 bool partition_oldest_segment(partition *p, partition_oldest *out) {

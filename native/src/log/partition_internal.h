@@ -124,7 +124,8 @@ struct partition {
         uint64_t sync_target;       /* `synced` when the running sync succeeds */
         uint64_t settled, settling; /* acknowledged more than a second ago; at `settling_since` */
         int64_t settling_since_us;
-        bool held;       /* stored offsets hold it back */
+        bool held;       /* stored offsets hold back what has expired */
+        bool limit_held; /* and what a size or a count wants to go, since the last step */
         uint64_t leased; /* files with messages from there on stay for a reader */
     } start;
     partition_limits limits;
@@ -168,15 +169,15 @@ uint64_t partition_known_start(const partition *p);
 void partition_write_start(partition *p);
 /* Brings it to where it has to be now, by the age of messages and the stored offsets. */
 void partition_expire(partition *p);
-/* `wanted`, or how far the messages are that stored offsets may still hold back: those older than `age`, for as long as
- * the limits say. False: an index cannot be read now. */
-bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *wanted);
+/* `wanted`, or how far the messages are that stored offsets may still hold back: those up to `held_age`. False: an
+ * index cannot be read now. */
+bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held);
 static inline void partition_expire_due(partition *p) {
     if (p->start.expires_at_us != UINT64_MAX) partition_expire(p);
 }
 /* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
 static inline void partition_barrier_moved(partition *p) {
-    if (p->start.held && p->limits.expiry_us > 0) p->start.expires_at_us = 0;
+    if (p->start.held) p->start.expires_at_us = 0;
 }
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);

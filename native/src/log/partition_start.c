@@ -83,14 +83,14 @@ static bool next_expiry(partition *p, uint64_t age, uint64_t *at) {
     return true;
 }
 
-bool partition_unless_held(partition *p, uint64_t now, uint64_t age, uint64_t *wanted) {
+bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held) {
     uint64_t barrier = partition_barrier(p), longest;
-    p->start.held = false;
-    if (barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
-    bool read = first_younger(p, sum(age, p->limits.held_us), now, &longest);
+    *held = false;
+    if (held_age == 0 || barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
+    bool read = first_younger(p, held_age, now, &longest);
     if (longest < barrier + 1) longest = barrier + 1;
-    p->start.held = longest < *wanted;
-    if (p->start.held) *wanted = longest;
+    *held = longest < *wanted;
+    if (*held) *wanted = longest;
     return read;
 }
 
@@ -99,7 +99,7 @@ void partition_expire(partition *p) {
     if (now < p->start.expires_at_us || p->closed || p->segments.count == 0) return;
     ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
-    read = partition_unless_held(p, now, age, &wanted) && read;
+    read = partition_unless_held(p, now, sum(age, p->limits.held_us), &wanted, &p->start.held) && read;
     partition_move_start(p, wanted);
     read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, &at);
     p->missing.want.length = 0; /* what it could not read it asks for again */
@@ -112,7 +112,7 @@ void partition_set_limits(partition *p, const partition_limits *limits) {
     p->limits = *limits;
     p->segment_size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->default_size_bytes;
     partition_plan_roll(p);
-    p->start.held = false;
+    p->start.held = p->start.limit_held = false;
     p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
 }
 

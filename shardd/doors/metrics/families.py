@@ -11,7 +11,11 @@ from shardd.protocol.door_figures import Counts, GroupFigures
 from shardd.runtime.metrics import ShardFigures
 
 PREFIX: Final = "shardd_"
-_HELD: Final = re.compile(r"held_by\.(\d+/\d+/\d+)\.(consumer|group)\.(\d+)")
+_BARRIER: Final = re.compile(r"(held_by|overtaken)\.(\d+/\d+/\d+)\.(consumer|group)\.(\d+)")
+_BARRIERS: Final = {
+    "held_by": "Stored offset that holds messages back.",
+    "overtaken": "Stored offset that has not passed messages that are gone.",
+}
 _UNITS: Final = (("microseconds", 1e-6), ("us", 1e-6), ("ms", 1e-3), ("s", 1))
 _LABELS: Final = {"jobs": "task", "loop": "step"}  # of figures with a name in the middle
 _PUBLIC: Final = ("streams", "topics", "partitions", "segments", "messages", "users", "clients")
@@ -58,11 +62,10 @@ def _write_shard(shard: int, figures: ShardFigures | None, to: Exposition) -> No
 def _write_figure(kind: Kind, name: str, value: int, labels: Labels, to: Exposition) -> None:
     source, _, rest = name.partition(".")
     about = f"{source}.{rest} of docs/extensions.md#get-metrics."
-    held = _HELD.fullmatch(rest)
-    if held is not None:
-        found = (*labels, ("partition", held[1]), ("kind", held[2]), ("id", held[3]))
-        about = "Stored offset that holds expired messages back."
-        to.add(f"{PREFIX}{source}_held_by_offset", "gauge", about, value, found)
+    barrier = _BARRIER.fullmatch(rest)
+    if barrier is not None:
+        found = (*labels, ("partition", barrier[2]), ("kind", barrier[3]), ("id", barrier[4]))
+        to.add(f"{PREFIX}{source}_{barrier[1]}_offset", "gauge", _BARRIERS[barrier[1]], value, found)
         return
     middle, _, figure = rest.rpartition(".")
     if middle:

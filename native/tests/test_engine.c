@@ -1,6 +1,7 @@
 /* Two engines of one server in two threads, driven over real sockets: frames in pieces, pipelines, sends and polls on
  * both shards, forwarding, moving sockets, limits and dead peers. The test plays Python: every login succeeds, every
  * topic 0 exists. */
+#include "base/bytes.h"
 #include "test_engine_support.h"
 
 static server s;
@@ -150,6 +151,59 @@ static void test_readers_that_do_not_read_are_closed_after_the_timeout(void) {
     close(fd);
 }
 
+static int ask_for(uint32_t count) {
+    int fd = login(&s);
+    int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    uint8_t payload[64] = {1, 1, 4, 7, 0, 0, 0};
+    uint32_t words[2] = {42, CODE_POLL_MESSAGES};
+    put_address(payload + 7, 8);
+    memcpy(payload + 19, "\1\0\0\0\0\1", 6);
+    memcpy(payload + 33, &count, 4);
+    CHECK(send(fd, words, 8, MSG_NOSIGNAL) == 8 && send(fd, payload, 38, MSG_NOSIGNAL) == 38);
+    return fd;
+}
+
+/* The kernel has all of the answer at once. */
+static void test_readers_whose_answer_the_kernel_has_are_closed_after_the_timeout(void) {
+    int fd = ask_for(300);
+    unsigned before = s.closed;
+    for (int i = 0; i < 100 && s.closed == before; i++) usleep(100000);
+    CHECK(s.closed == before + 1);
+    close(fd);
+}
+
+static void test_clients_that_end_their_half_and_do_not_read_are_closed_after_the_timeout(void) {
+    int fd = ask_for(300);
+    unsigned before = s.closed;
+    shutdown(fd, SHUT_WR);
+    usleep(500000);
+    CHECK(s.closed == before); /* it has a place as long as the kernel has its answer */
+    for (int i = 0; i < 100 && s.closed == before; i++) usleep(100000);
+    CHECK(s.closed == before + 1);
+    char byte;
+    CHECK(recv(fd, &byte, 1, 0) == 1); /* what had come before */
+    close(fd);
+}
+
+/* The kernel makes room for more half of a MiB at a time, which takes longer than the timeout here. */
+static void test_readers_that_go_on_taking_their_answer_are_not_closed(void) {
+    int fd = ask_for(1500);
+    static uint8_t some[65536];
+    size_t size = 0, want = 8;
+    while (size < want) {
+        ssize_t got = recv(fd, some, sizeof some, MSG_WAITALL);
+        CHECK(got > 0);
+        if (got <= 0) break;
+        if (size == 0) want = 8 + load_u32(some + 4);
+        if (want - size - (size_t)got < sizeof some) shutdown(fd, SHUT_WR); /* the rest comes all the same */
+        size += (size_t)got;
+        usleep(250000);
+    }
+    CHECK(size == want && want > 1500000);
+    close(fd);
+}
+
 static void test_half_frames_are_closed_after_the_timeout(void) {
     int fd = login(&s);
     uint32_t words[2] = {10u << 20, CODE_SEND_MESSAGES}, length;
@@ -200,6 +254,9 @@ static void run_on(io_engine which) {
     RUN(test_bad_batches_and_missing_topics_leave_the_connection_in_step);
     RUN(test_oversized_frames_are_refused_and_anonymous_ones_drained);
     RUN(test_readers_that_do_not_read_are_closed_after_the_timeout);
+    RUN(test_readers_whose_answer_the_kernel_has_are_closed_after_the_timeout);
+    RUN(test_clients_that_end_their_half_and_do_not_read_are_closed_after_the_timeout);
+    RUN(test_readers_that_go_on_taking_their_answer_are_not_closed);
     RUN(test_half_frames_are_closed_after_the_timeout);
     RUN(test_a_reader_that_goes_away_in_the_middle_costs_nothing);
     RUN(test_more_connections_than_allowed_are_refused_and_the_rest_works);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections import Counter
@@ -17,12 +18,14 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shardd.doors.openings import Openings, PacedTls
+from shardd.doors.taking import LOOK_S, Connection, Taking, bound, is_reset, left_of, reset_at_close
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
 from shardd.runtime.networks import network_of_host
 
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
+_LOOKS_AT_ONCE: Final = 128  # in a turn of the loop
 _VERSIONS: Final = ("1.0", "1.1")
 _STATUS_LINES: Final = {
     400: "400 Bad Request",
@@ -54,16 +57,17 @@ class Peer:
 
     def abort(self) -> None:
         """What was written and not taken is dropped."""
-        self._transport.abort()
+        _reset(self._transport)
 
     async def taken(self) -> None:
-        """Until the kernel has what was written but for a rest of few KiB, or the connection is gone."""
+        """Until the client has what was written but for a rest of few KiB that the kernel has, or the connection is
+        gone."""
         await self._flow.drain()
 
 
 class AsgiLimits(msgspec.Struct, frozen=True):
     """`head_timeout_s`: for a whole head, counted from its first byte or from the connection. `slow_reader_timeout_s`:
-    for a client that takes nothing of what is written."""
+    for a client that takes nothing of what is written (taking.py)."""
 
     connections_max: int = 1024
     connections_per_address_max: int = 256
@@ -124,13 +128,32 @@ class _Server(uvicorn.Server):
         self._ready = ready
         self._tls = tls
         self._openings = Openings()
+        self._looking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._looking.set_result(None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The supervisor says when to stop."""
         yield
 
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if counter % round(LOOK_S * 10) == 0 and self._looking.done():
+            self._looking = asyncio.ensure_future(self._look())
+        return await super().on_tick(counter)
+
+    async def _look(self) -> None:
+        """Ends the connections of clients that take too little, and what is left of those that are closed."""
+        now_s = asyncio.get_running_loop().time()
+        connections: list[_BoundedProtocol] = [*self.server_state.connections]  # type: ignore[list-item]
+        for number, connection in enumerate(connections):
+            if number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            connection.look(now_s)
+        self._crowd.look(now_s)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        bound(self._listener)
         server = await asyncio.get_running_loop().create_server(
             self._plain if self._tls is None else self._over_tls, sock=self._listener, backlog=_BACKLOG
         )
@@ -153,12 +176,13 @@ class _Server(uvicorn.Server):
 
 
 class _Crowd:
-    """Who is connected, by address."""
+    """Who is connected, by address. A connection counts until its client has what was written to it."""
 
     def __init__(self, limits: AsgiLimits) -> None:
         self._limits = limits
         self._of: Counter[str] = Counter()
         self._all = 0
+        self._lingering: dict[socket.socket, tuple[str, Taking]] = {}
 
     def enter(self, host: str) -> bool:
         limits = self._limits
@@ -168,7 +192,28 @@ class _Crowd:
         self._of[host] += 1
         return True
 
-    def leave(self, host: str) -> None:
+    def leave(self, host: str, connection: Connection | None = None) -> None:
+        """`connection`: as its transport closes it."""
+        descriptor = -1 if connection is None else connection.fileno()
+        if connection is not None and descriptor >= 0 and left_of(descriptor) and not is_reset(connection):
+            with contextlib.suppress(OSError):
+                rest = socket.socket(fileno=os.dup(descriptor))
+                self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s)
+                rest.shutdown(socket.SHUT_WR)
+                return
+        self._left(host)
+
+    def look(self, now_s: float) -> None:
+        for rest, (host, taking) in [*self._lingering.items()]:
+            late = taking.is_late(rest, now_s)
+            if late:
+                reset_at_close(rest)
+            if late or taking.since_s is None:
+                del self._lingering[rest]
+                rest.close()
+                self._left(host)
+
+    def _left(self, host: str) -> None:
         self._all -= 1
         self._of[host] -= 1
         if not self._of[host]:
@@ -189,7 +234,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._host = network_of_host(transport.get_extra_info("peername", ("",))[0])
         self._entered = self.crowd is None or self.crowd.enter(self._host)
         self._timer: asyncio.TimerHandle | None = None
-        self._slow_timer: asyncio.TimerHandle | None = None
+        self._taking = Taking(self.limits.slow_reader_timeout_s)
         self._in_head = True
         self._head_bytes = 0
         self._refusal = 400
@@ -205,9 +250,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         self._entered = False
         if self.crowd is not None:
-            self.crowd.leave(self._host)
+            self.crowd.leave(self._host, self.transport.get_extra_info("socket"))
         self._stop_watching()
-        self._stop_watching_reader()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -265,19 +309,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.write(head.encode())
         self.transport.close()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stop_watching_reader()
-        self._slow_timer = self.loop.call_later(self.limits.slow_reader_timeout_s, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_watching_reader()
+    def look(self, now_s: float) -> None:
+        """Every now and then: an answer that keeps coming is waited for."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and self._taking.is_late(connection, now_s, self.transport.get_write_buffer_size()):
+            _reset(self.transport)
 
     def timeout_keep_alive_handler(self) -> None:
         """Who does not even take a small answer is not waited for."""
         if self.transport.get_write_buffer_size():
-            self.transport.abort()
+            _reset(self.transport)
         else:
             super().timeout_keep_alive_handler()
 
@@ -290,7 +331,10 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _stop_watching_reader(self) -> None:
-        if self._slow_timer is not None:
-            self._slow_timer.cancel()
-            self._slow_timer = None
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Ends it; the kernel keeps nothing of it either."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        reset_at_close(connection)
+    transport.abort()

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from shardd.doors.taking import Connection
 from shardd.runtime.networks import network_of_host
 
 PER_ADDRESS: Final = 64  # steps in a second
@@ -57,7 +58,7 @@ class Crowd(Protocol):
     """Who is connected, by address."""
 
     def enter(self, host: str) -> bool: ...
-    def leave(self, host: str) -> None: ...
+    def leave(self, host: str, connection: Connection | None = None) -> None: ...
 
 
 _Tls: Any = sslproto.SSLProtocol  # what it is made of is not public; tests/doors/test_http_handshakes.py holds it
@@ -84,7 +85,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         if self._entered:
             self._entered = False
-            self._crowd.leave(self._host)
+            self._crowd.leave(self._host, self._transport.get_extra_info("socket"))
         super().connection_lost(exc)
 
     def _do_handshake(self) -> None:

@@ -127,6 +127,7 @@ void engine_change_limits(engine *e, const engine_options *wanted) {
     o->request_timeout_us = wanted->request_timeout_us;
     o->partial_frame_timeout_us = wanted->partial_frame_timeout_us;
     o->slow_reader_timeout_us = wanted->slow_reader_timeout_us;
+    listeners_limit(e);
 }
 
 void engine_reply(engine *e, uint64_t connection, uint32_t status, const uint8_t *data, size_t length, bool close) {

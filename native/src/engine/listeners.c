@@ -26,6 +26,17 @@ void listeners_add(engine *e, listener_kind kind, int fd) {
     if (fd >= 0 && kind != LISTENER_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
     e->listeners.of[kind].fd = fd;
+    listeners_limit(e);
+}
+
+/* What a socket still has when its connection is closed here is the kernel's alone: it ends with a client that takes
+ * nothing, which the kernel would try for minutes. Here a second earlier: its connection judges what is open. */
+void listeners_limit(engine *e) {
+    unsigned taken_ms = (unsigned)(e->net.options.slow_reader_timeout_us / 1000) + 1000;
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        int fd = e->listeners.of[kind].fd;
+        if (fd >= 0 && kind != LISTENER_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &taken_ms, sizeof taken_ms);
+    }
 }
 
 /* The Unix socket is only looked at: an accept that waits would be woken alone, whatever its worker is at, while the

@@ -22,6 +22,7 @@ typedef struct listeners {
 
 void listeners_open(engine *e);
 void listeners_add(engine *e, listener_kind kind, int fd); /* -1: none of this kind */
+void listeners_limit(engine *e); /* how long connections from now on may take nothing, when limits have changed */
 void listeners_arm(engine *e);
 void listener_on_accept(listener *l, int result, bool more);
 int64_t listeners_wait_limit(const engine *e, int64_t until_us); /* or the sooner moment when one is armed again */

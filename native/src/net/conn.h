@@ -5,7 +5,7 @@
  *   conn_translated.c  of streams that translate
  *   conn_output.c   answer -> bytes           conn_limits.c   how long anything may take
  *   conn_window.c   several of them at a time conn_queue.c    whose turn it is, closing
- *   conn_wait.c     polls that wait for messages
+ *   conn_wait.c     polls that wait            conn_reader.c   what the client has of its answers
  *   conn.c          life                      moving.c        what goes along to another worker
  */
 #ifndef SHARDD_CONN_H
@@ -17,6 +17,7 @@
 #include "wire/iggy09_batch.h"
 
 #define ADDRESS_BYTES 56u
+#define BYTES_PER_S_MIN 16384   /* a frame, and an answer, have their timeout and a second for each so many bytes */
 #define WINDOW_REQUESTS_MAX 32u /* in work on one connection */
 
 typedef struct net net;
@@ -100,6 +101,15 @@ typedef struct conn_clocks {
     int64_t output_us;    /* when this part of an answer began to leave */
 } conn_clocks;
 
+/* What its client has taken (conn_reader.c). */
+typedef struct conn_reader {
+    int64_t looked_us;
+    int64_t since_us;     /* since when it is waited for until all that was left then is taken; 0: nothing is left */
+    int64_t moved_us;     /* when the client last took something of it */
+    uint64_t taken, goal; /* bytes of the whole connection: at the last look; when that will be taken */
+    uint32_t length;      /* so much was left then */
+} conn_reader;
+
 /* Of a connection whose dialect has larger heads or answers than others. */
 typedef struct conn_large {
     uint8_t head[DIALECT_HEAD_MAX];
@@ -143,6 +153,7 @@ struct conn {
     conn_output output;
     conn_memory memory;
     conn_clocks clocks;
+    conn_reader reader;
     uint64_t network; /* admission.h */
     char address[ADDRESS_BYTES];
 };
@@ -179,6 +190,11 @@ bool conn_may_be_told(const conn *c);                 /* a status would be no pa
 void conn_was_answered(conn *c);                      /* by Python: that its client waited for us was not silence */
 bool conn_is_silent(const conn *c, int64_t since_us); /* no PING since then, and it could have sent one */
 void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
+
+/* conn_reader.c */
+uint32_t conn_reader_look(conn *c); /* how much of what was sent its client does not have yet */
+bool conn_reader_is_late(conn *c);  /* with what the kernel has for it */
+void conn_reset(conn *c);           /* closes it; what its client has not taken is thrown away */
 
 /* conn_input.c */
 void conn_arm_receive(conn *c);
@@ -240,6 +256,7 @@ void conn_flush_reply(conn *c, bool alone);
 void conn_on_send(conn *c, int result);
 void conn_drop_body(conn *c);                    /* CONN_HOLDING: the client has asked on, it reads no bodies */
 void conn_send_body(conn *c);                    /* CONN_HOLDING: it has not */
+void conn_linger(conn *c);                       /* its last answer is out: closed when the client has it */
 void conn_say_goodbye(conn *c, uint32_t status); /* unsolicited error frame, then close */
 void conn_free_output(conn *c);
 #endif

@@ -65,8 +65,8 @@ static bool events_are_full(const conn *c) {
 static void drop_input(conn *c) {
     c->input.length = 0;
     conn_return_buffer(c);
-    if (c->input.ended) conn_close(c);
-    else conn_arm_receive(c);
+    if (!c->input.ended) conn_arm_receive(c);
+    else if (c->reader.since_us == 0) conn_close(c); /* else when all is taken, or too late (conn_limits.c) */
 }
 
 static void advance_waiting(conn *c) {
@@ -140,6 +140,7 @@ void conn_advance(conn *c) {
     }
     if (c->closing || c->state != CONN_RECEIVING) return;
     if (c->input.length == 0) conn_return_buffer(c);
-    if (c->input.ended) conn_close(c);
-    else conn_arm_receive(c);
+    if (!c->input.ended) conn_arm_receive(c);
+    else if (conn_reader_look(c) > 0) conn_linger(c);
+    else conn_close(c);
 }

@@ -11,10 +11,8 @@
 #define CONTENDED_BYTES_PER_S 65536
 #define PRIVILEGE_US 10000000 /* a frame beyond its owner's part has to be complete by then */
 #define THROTTLED_PATIENCE 4  /* so many partial_frame_timeouts a frame waits for its turn */
-/* Always: a frame and a part of an answer have the timeout and a second for each so many bytes. */
-#define BYTES_PER_S_MIN 16384
-#define HOLDING_US 100000 /* after the head of a refusal: who does not ask on by then reads its body */
-#define LINGER_US 1000000 /* what a client still sends after its last answer is taken in and dropped */
+#define HOLDING_US 100000     /* after the head of a refusal: who does not ask on by then reads its body */
+#define LINGER_US 1000000     /* what a client still sends after its last answer is taken in and dropped */
 
 static bool too_slow(const conn *c, int64_t since_us, uint64_t bytes) {
     int64_t age_us = c->core->now_us - since_us;
@@ -46,11 +44,14 @@ static bool output_contended(const conn *c) {
 }
 
 static bool answer_overdue(const conn *c) {
-    int64_t still_us = c->core->now_us - c->clocks.progress_us, timeout_us = c->net->options.slow_reader_timeout_us;
+    bool takes = c->reader.since_us != 0 && c->reader.moved_us > c->clocks.progress_us; /* what the kernel has */
+    int64_t still_us = c->core->now_us - (takes ? c->reader.moved_us : c->clocks.progress_us);
+    int64_t timeout_us = c->net->options.slow_reader_timeout_us;
+    size_t length = c->output.length + (c->reader.since_us != 0 ? c->reader.length : 0);
     if (c->output.queued) return false; /* it is our turn */
     if ((share_contended(c) || output_contended(c)) && too_slow(c, c->clocks.output_us, c->output.sent)) return true;
     return still_us > timeout_us ||
-           c->core->now_us - c->clocks.output_us > timeout_us + (int64_t)c->output.length * 1000000 / BYTES_PER_S_MIN;
+           c->core->now_us - c->clocks.output_us > timeout_us + (int64_t)length * 1000000 / BYTES_PER_S_MIN;
 }
 
 static bool request_overdue(const conn *c) {
@@ -105,7 +106,7 @@ static bool overdue(const conn *c, uint32_t *status) {
         }
         if (!c->output.begun) *status = STATUS_TASK_TIMEOUT;
         return request_overdue(c);
-    case CONN_LINGERING: return c->core->now_us - c->clocks.request_us > LINGER_US;
+    case CONN_LINGERING: return c->core->now_us - c->clocks.request_us > LINGER_US && c->reader.since_us == 0;
     default: return false;
     }
 }
@@ -117,7 +118,9 @@ static void put_off(const conn *c, int64_t *since_us, int64_t still_us) {
 /* Not request_us: who waits for an answer waits in real time, and is counted so. */
 void conn_forgive(conn *c, int64_t still_us) {
     int64_t *const clocks[] = {&c->clocks.progress_us,  &c->clocks.frame_us,  &c->clocks.anonymous_us,
-                               &c->clocks.throttled_us, &c->clocks.output_us, &c->clocks.heartbeat_us};
+                               &c->clocks.throttled_us, &c->clocks.output_us, &c->clocks.heartbeat_us,
+                               &c->reader.moved_us};
+    if (c->reader.since_us != 0) put_off(c, &c->reader.since_us, still_us);
     for (size_t i = 0; i < sizeof clocks / sizeof clocks[0]; i++) put_off(c, clocks[i], still_us);
 }
 
@@ -146,9 +149,16 @@ void conn_check_times(conn *c) {
     }
     stream_look(&c->stream);
     conn_wait_look(c);
-    if (c->closing || !overdue(c, &status)) return;
+    if (c->closing) return;
+    if (conn_reader_is_late(c)) {
+        c->core->counters.timeouts++;
+        conn_reset(c);
+        return;
+    }
+    if (!overdue(c, &status)) return;
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
-    if (status != 0) conn_say_goodbye(c, status);
+    if (c->output.bytes != NULL || c->reader.since_us != 0) conn_reset(c);
+    else if (status != 0) conn_say_goodbye(c, status);
     else conn_close(c);
 }
 

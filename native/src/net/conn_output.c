@@ -89,7 +89,7 @@ void conn_reply_heap(conn *c, uint8_t *bytes, size_t length) {
 }
 
 /* A close while the client still sends is a reset, which may overtake answers that are on their way. */
-static void linger(conn *c) {
+void conn_linger(conn *c) {
     stream_end_output(&c->stream);
     c->state = CONN_LINGERING;
     c->clocks.request_us = c->core->now_us;
@@ -139,7 +139,7 @@ static void next_frame(conn *c) {
 static void window_over(conn *c) {
     window_close(c);
     if (c->close_after_reply) {
-        linger(c);
+        conn_linger(c);
         return;
     }
     c->move_wanted = conn_wants_to_move(c);
@@ -214,7 +214,7 @@ static void output_done(conn *c) {
         return;
     }
     if (c->close_after_reply) {
-        linger(c);
+        conn_linger(c);
         return;
     }
     if (c->work != NULL) {

@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from shardd.doors.taking import LOOK_S as TAKING_LOOK_S
+from shardd.doors.taking import Taking, bound, left_of, received_by, reset_at_close
 from shardd.runtime.networks import network_of, network_of_host
 
 LOOK_S: Final = 0.25
@@ -36,35 +38,39 @@ _STEP: Final = 128  # descriptors between two turns of the loop
 _DESCRIPTORS: Final = "/proc/self/fd"
 _SOCKET: Final = "socket:"
 _MAPPED: Final = "::ffff:"  # before an address of IPv4 at a socket of IPv6
-_TCP_INFO_BYTES: Final = 136
-_BYTES_RECEIVED_AT: Final = 128  # in struct tcp_info
+_TAKES_NOTHING: Final = "it does not take its answers"
 _log = logging.getLogger(__name__)
 
 
 class _Peer:
     """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or
-    is older than clients are that have acknowledged no settings; what it sends is not looked at any more."""
+    is older than clients are that have acknowledged no settings; what it sends is not looked at any more. `taking`: of
+    what is sent to it."""
 
-    __slots__ = ("address", "host", "is_settled", "since_s")
+    __slots__ = ("address", "host", "is_settled", "since_s", "taking")
 
-    def __init__(self, host: str = "", address: str = "", since_s: float = 0.0) -> None:
+    def __init__(self, host: str = "", address: str = "", since_s: float = 0.0, slow_reader_s: float = 0.0) -> None:
         self.host = host
         self.address = address
         self.since_s = since_s
         self.is_settled = not host
+        self.taking = Taking(slow_reader_s)
 
 
 _OTHER: Final = _Peer()
 
 
 class ConnectionShares:
-    """Loop thread only. `port`: where gRPC listens. `closed`: connections that were shut down."""
+    """Loop thread only. `port`: where gRPC listens. `closed`: connections that were shut down. `slow_reader_s`: for a
+    client that takes nothing of what is sent (shardd/doors/taking.py)."""
 
-    def __init__(self, port: int, connections_max: int, of_address_max: int) -> None:
+    def __init__(self, port: int, connections_max: int, of_address_max: int, slow_reader_s: float = 30.0) -> None:
         self.closed = 0
         self._port = port
         self._max = connections_max
         self._of_address_max = of_address_max
+        self._slow_reader_s = slow_reader_s
+        self._taking_at_s = 0.0
         self._known: dict[str, _Peer] = {}  # by the name of a socket, which it has alone
         self._called: set[str] = set()  # addresses since the last look
         self._refused: Counter[str] = Counter()  # and calls that were refused, by host
@@ -89,7 +95,7 @@ class ConnectionShares:
         """A client ("ip:port") that does not take what was sent to it. The library keeps that until its connection
         ends, whatever becomes of the call."""
         self._ended.add(address)
-        self._tell(network_of(address), "it does not take its answers")
+        self._tell(network_of(address), _TAKES_NOTHING)
         self._wake.set()
 
     def shut_out(self, address: str) -> None:
@@ -99,6 +105,16 @@ class ConnectionShares:
             self._shut_out[host] = asyncio.get_running_loop().time() + SHUT_OUT_S
         self._tell(host, "it has sent too much before a call or with one, or too many calls")
         self._wake.set()
+
+    def bound_listener(self) -> None:
+        """When the library listens: what the kernel may keep of what is sent."""
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - names, no paths
+            if not _name_of(name):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                is_one = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
+                if is_one and found.getsockname()[1] == self._port:
+                    bound(found, self._slow_reader_s)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -119,6 +135,9 @@ class ConnectionShares:
         called, self._called = self._called, set()
         ended, self._ended = self._ended, set()
         self._refused.clear()
+        looks_at_taking = now_s >= self._taking_at_s
+        if looks_at_taking:
+            self._taking_at_s = now_s + TAKING_LOOK_S
         found: dict[str, _Peer] = {}
         asked: list[tuple[str, int]] = []
         for number, name in enumerate(os.listdir(_DESCRIPTORS)):  # noqa: PTH208 - names, no paths
@@ -130,6 +149,8 @@ class ConnectionShares:
                 found[socket_name] = peer
                 peer.is_settled = peer.is_settled or peer.address in called or now_s - peer.since_s > YOUNG_S
             judged = peer is None or not peer.is_settled or peer.address in ended or peer.host in self._shut_out
+            if looks_at_taking and peer is not None and peer.host and not judged:
+                judged = peer.taking.since_s is not None or left_of(int(name)) > 0
             if socket_name and judged:
                 asked.append((socket_name, int(name)))
         of = Counter(peer.host for peer in found.values())
@@ -172,12 +193,16 @@ class ConnectionShares:
             peer.is_settled = peer.is_settled or peer.address in called or peer.address in self._called
             if peer.address not in ended and peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
-                if not too_many and (peer.is_settled or _received(connection) <= BEFORE_CALL_BYTES_MAX):
+                late = peer.taking.is_late(connection, asyncio.get_running_loop().time())
+                if not too_many and not late and (peer.is_settled or received_by(connection) <= BEFORE_CALL_BYTES_MAX):
                     return peer
-                if too_many:
+                if late:
+                    self._tell(peer.host, _TAKES_NOTHING)
+                elif too_many:
                     self._tell(peer.host, f"it has {self._of_address_max}, as many as one address may")
                 else:
                     self.shut_out(peer.address)
+            reset_at_close(connection)
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self.closed += 1
@@ -194,22 +219,13 @@ class ConnectionShares:
             return _OTHER  # it listens, or has ended
         host = host.removeprefix(_MAPPED)  # the library listens for both families, and tells addresses without it
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return _Peer(network_of_host(host), address, asyncio.get_running_loop().time())
+        return _Peer(network_of_host(host), address, asyncio.get_running_loop().time(), self._slow_reader_s)
 
     def _tell(self, host: str, why: str) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._line_at_s:
             self._line_at_s = now_s + LINE_EVERY_S
             _log.warning("connections of %s are closed: %s", host, why)
-
-
-def _received(connection: socket.socket) -> int:
-    """Bytes that have come so far."""
-    try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    except OSError:
-        return 0
-    return int.from_bytes(info[_BYTES_RECEIVED_AT:_TCP_INFO_BYTES], "little")
 
 
 def _name_of(descriptor: str) -> str:

@@ -16,6 +16,7 @@ from shardd.doors.liftbridge.nats_audience import Message, Subscription, Telling
 from shardd.doors.liftbridge.nats_house import House
 from shardd.doors.liftbridge.nats_outbox import Outbox
 from shardd.doors.links import WorkerLostError
+from shardd.doors.taking import Connection, Taking, reset_at_close
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError
 from shardd.protocol.nats import (
@@ -74,12 +75,13 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._pings = 0
         self._opened_at_s = self._heard_at_s = self._loop.time()
         self._half_sent_since_s: float | None = None
-        self._stuck_since_s: float | None = None
+        self._taking = Taking(house.limits.slow_reader_timeout_s)
 
     # ---- asyncio.BufferedProtocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._socket: Connection = transport.get_extra_info("socket")
         host, port, *_ = transport.get_extra_info("peername") or ("", 0)
         self.host, self.network = host, network_of_host(host)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -101,12 +103,6 @@ class NatsConnection(asyncio.BufferedProtocol):
             with memoryview(self.house.buffer) as view:
                 self._requests.feed(view[:nbytes])
             self._go_on()
-
-    def pause_writing(self) -> None:
-        self._stuck_since_s = self._loop.time()
-
-    def resume_writing(self) -> None:
-        self._stuck_since_s = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_hearing()
@@ -323,7 +319,8 @@ class NatsConnection(asyncio.BufferedProtocol):
             self.fail("Authentication Timeout")
         elif _is_over(self._half_sent_since_s, limits.partial_frame_timeout_s, now_s) and not waits:
             self.fail("Stale Connection")
-        elif _is_over(self._stuck_since_s, limits.slow_reader_timeout_s, now_s):
+        elif self._taking.is_late(self._socket, now_s, self._transport.get_write_buffer_size()):
+            reset_at_close(self._socket)
             self.fail(_SLOW)
         elif now_s - self._heard_at_s > PING_INTERVAL_S * (self._pings + 1):
             self._pings += 1

@@ -18,6 +18,7 @@ from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection
 from shardd.doors.liftbridge.nats_figures import tell_figures
 from shardd.doors.liftbridge.nats_house import NatsLimits
 from shardd.doors.liftbridge.nats_pool import Pool
+from shardd.doors.taking import bound
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
 
 UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections
@@ -67,6 +68,7 @@ class NatsServer:
 
     async def run(self, listener: socket.socket) -> None:
         """Serves until it is cancelled. `listener` stays open."""
+        bound(listener, self.limits.slow_reader_timeout_s)
         server = await self._loop.create_server(lambda: NatsConnection(self), sock=listener.dup(), backlog=_BACKLOG)
         telling = asyncio.create_task(tell_figures(self.door, self.ingest))
         try:

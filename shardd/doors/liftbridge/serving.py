@@ -59,8 +59,10 @@ class Parts:
         self.options = options
         self.clients = make_clients(door, options.connections_max // 2 + 1, anonymous=bool(settings.anonymous_user))
         port = int(door.addresses[ADDRESS].rpartition(":")[2])
-        self.connections = ConnectionShares(port, options.connections_max, options.grpc_connections_per_address_max)
-        self.gate = Gate(self.clients, self.connections, options.server.slow_reader_timeout_ms / 1000)
+        slow_reader_s = options.server.slow_reader_timeout_ms / 1000
+        of_address_max = options.grpc_connections_per_address_max
+        self.connections = ConnectionShares(port, options.connections_max, of_address_max, slow_reader_s)
+        self.gate = Gate(self.clients, self.connections, slow_reader_s)
         self.registry = Registry(door)
         self.partitions = Partitions()
         self.followers = Followers(self.partitions)
@@ -174,6 +176,7 @@ async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:
     else:
         server.add_insecure_port(address)
     await server.start()
+    parts.connections.bound_listener()
     working = [asyncio.ensure_future(each) for each in parts.work()]
     door.ready()
     try:

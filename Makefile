@@ -234,6 +234,10 @@ sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual t
 	@$(MAKE) --no-print-directory --silent -C native PYTHON=$(BIN)/python sim
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
 
+.PHONY: models
+models: native ## 10,000 histories of a topic for each consumer and producer, in virtual time (MODEL_EXAMPLES=1000)
+	@MODEL_EXAMPLES=$(or $(MODEL_EXAMPLES),10000) $(PYTEST) -o timeout=0 tests/models $(PYTEST_ARGS)
+
 .PHONY: bounded
 bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
 	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)

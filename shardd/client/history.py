@@ -111,7 +111,7 @@ class Histories:
             place.history = self._known[place.partition] = polled.history
         place.end = max(place.end, polled.current_offset)
         messages = polled.messages
-        for begin, end in gaps(place, polled) if place.is_kept else ():
+        for begin, end in gaps(place, polled):
             before = [each for each in messages if each.offset < begin]
             if self._on_loss == "error" and before:
                 messages = before  # the next poll begins at the gap
@@ -167,16 +167,21 @@ def is_another(place: Place, polled: Polled) -> bool:
 
 
 def gaps(place: Place, polled: Polled) -> list[tuple[int, int]]:
-    """Ranges of offsets from the place on that are gone. Where a partition is sparse only the removed ones."""
-    at, found = place.value, []
+    """Ranges of offsets from the place on that are gone. Where a partition is sparse only the removed ones. What is in
+    front of the first message is no loss of a consumer that had no position."""
+    messages, at = polled.messages, place.value
+    found: list[tuple[int, int]] = []
+    if not place.is_kept:
+        if not messages:
+            return found
+        at = messages[0].offset
     if polled.first_offset > at:
         end = polled.first_offset
-        if polled.messages:
-            end = min(end, polled.messages[0].offset)
+        if messages:
+            end = min(end, messages[0].offset)
         if end > at:
             found.append((at, end))
             at = end
-    messages = polled.messages
     if polled.is_sparse or not messages or messages[-1].offset - at + 1 == len(messages):
         return found
     for each in messages:

@@ -264,7 +264,8 @@ class Producer:
             for lane in self._lanes.values():
                 self._offer(lane)  # it may have waited for others to be settled
         if link is None or not link.usable or (once is not None and once.is_due):
-            if self._connecting is None and self._ready and not self._closed:
+            wants = any(lane.ready() for lane in self._ready)  # others wait until what failed is settled
+            if self._connecting is None and wants and not self._closed:
                 self._connecting = self._loop.create_task(self._connect())
             return
         now = self._loop.time()

@@ -1,0 +1,48 @@
+"""Sequences in which the state machines found something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shardd.client.history import Loss
+from tests.models.readers import ReaderWorld
+from tests.models.writers import WriterWorld
+
+
+@pytest.fixture
+def reading() -> Iterator[ReaderWorld]:
+    world = ReaderWorld()
+    yield world
+    world.teardown()
+
+
+@pytest.fixture
+def writing() -> Iterator[WriterWorld]:
+    world = WriterWorld()
+    yield world
+    world.teardown()
+
+
+def test_gap_in_the_first_answer_of_a_consumer_is_told(reading: ReaderWorld) -> None:
+    """Damage between messages that it hands over, before it had a position."""
+    reading.begin(1, 1, "after", "earliest", "skip", False, 4)
+    told: list[Loss] = []
+    reading.readers[0]._histories._when_lost = told.append
+    reading.topic.isolate(0, 1, 3)
+    reading.account.excused[1] = {1, 2}
+    reading.read(0, 1.0, 20, False)
+    assert told == [Loss(0, 1, 3)]
+
+
+def test_producer_whose_connection_broke_does_not_spin_until_it_tries_again(writing: WriterWorld) -> None:
+    """The next batch of the partition waits until those that failed are settled, and no connection is made for it."""
+    writing.begin(1, 1, 32, 0.0, 40.0)
+    writing.send(0, 1, False)
+    writing.wait_for_the_last()
+    writing.broker.failures += ["answer lost"]
+    steps = writing.loop.steps
+    writing.send(0, 400, False)
+    writing.time_passes(0.3)
+    assert writing.loop.steps - steps < 5000

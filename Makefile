@@ -17,6 +17,8 @@ FAULT_ARGS ?=
 BENCH_ARGS ?=
 BOUNDED_ARGS ?=
 SIM_ARGS ?=
+VOPR_SECONDS ?= 3600
+VOPR_ARGS ?=
 # Every process of a server would compile all its modules again without byte code: twice the CPU of its start.
 unexport PYTHONDONTWRITEBYTECODE
 # what is linted and typed: the packages that exist
@@ -261,6 +263,11 @@ crash-clean: native ## 300 kills of -9, one at each step of retention and of com
 .PHONY: crash-archive
 crash-archive: native ## 300 kills of -9, one at each step of archiving (CRASH_ARGS="--kills 300 --seed N")
 	@$(BIN)/python -m tests.crash.archive_kills $(CRASH_ARGS)
+
+.PHONY: vopr
+vopr: native ## an hour of everything at once against one server, judged; planted faults are found first (VOPR_SECONDS=3600 VOPR_ARGS="--seed N")
+	@$(PYTEST) -m 'slow or not slow' tests/vopr -k 'not everything'
+	@nice -n 15 $(BIN)/python -m tests.vopr --seconds $(VOPR_SECONDS) $(VOPR_ARGS)
 
 .PHONY: crash-producers
 crash-producers: native ## 300 kills of -9, one at each step of what idempotent producers need (CRASH_ARGS="--kills 300 --seed N")

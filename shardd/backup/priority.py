@@ -38,7 +38,12 @@ def giving_way() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # also for the one that is on its way: it would end the process
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, _nothing)  # for the one that is on its way: ignored, Python would tell of it
+
+
+def _nothing(_signal: int, _frame: object) -> None:
+    pass
 
 
 def _rest(_signal: int, _frame: object) -> None:

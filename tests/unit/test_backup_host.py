@@ -145,6 +145,21 @@ def test_only_who_is_in_no_hurry_gives_way(command: str, gives_way: bool) -> Non
     assert (done.stdout.split() == ["True", "3", "True"]) == gives_way
 
 
+ALARMS = """
+from shardd.backup import priority
+priority.WORK_S, priority.REST_S = 0.00001, 0
+for _ in range(2000):
+    with priority.giving_way():
+        sum(range(50))
+"""
+
+
+def test_an_alarm_that_comes_at_the_end_is_not_told() -> None:
+    """Python tells of a signal that is ignored by the time its handler is due, with a traceback."""
+    done = subprocess.run([sys.executable, "-c", ALARMS], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_resting_changes_nothing(tmp_path: Path) -> None:
     """A backup that is interrupted all the time is the same."""
     data = DataDirectory(tmp_path / "data")

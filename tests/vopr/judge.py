@@ -1,0 +1,254 @@
+"""What one partition of a topic must hold, by what its only writer was answered. Knows no server.
+
+A ledger begins anew with each life of the partition (a purge, or the topic made again). Every message has a number and
+is sent by one thread. What got no answer may be there, also in a later life: its request may have been waiting."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from tests.support import wire
+from tests.support.checker import identity_of, make_payload
+
+SEGMENT_BYTES: Final = 32 << 10
+SEGMENT_BYTES_MOST: Final = 3 * SEGMENT_BYTES  # with the batch that has filled it
+HEAD_BYTES: Final = 64
+SOONER: Final = 0.9  # of an expiry: nothing goes before
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may remove messages of a partition from its start. 0: this one does not."""
+
+    retention: bool = False
+    messages: int = 0
+    partition_bytes: int = 0
+    topic_bytes: int = 0
+    expiry_s: float = 0.0
+
+    @property
+    def removes(self) -> bool:
+        limits = self.messages, self.partition_bytes, self.topic_bytes, self.expiry_s
+        return self.retention and any(limits)
+
+
+@dataclass(slots=True)
+class Sent:
+    """`unanswered`: sends of it that may have been carried out; `once`: however often it is sent, it is stored once."""
+
+    size: int
+    at_s: float
+    once: bool
+    unanswered: int = 0
+    acknowledged: bool = False
+    left: bool = False  # before its place was seen
+    offsets: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Seen:
+    number: int
+    timestamp_us: int
+
+
+@dataclass(slots=True)
+class Look:
+    """All that a partition had at one moment: offsets from `start` to before `end`."""
+
+    start: int
+    end: int
+    messages: Sequence[wire.Message]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(each.raw) for each in self.messages)
+
+
+class Ledger:
+    """Of one partition. `find` gets a sentence for each violation."""
+
+    def __init__(self, topic: int, partition: int, find: Callable[[str], None]) -> None:
+        self.topic, self.partition = topic, partition
+        self._find_any = find
+        self.sent: dict[int, Sent] = {}
+        self.earlier: dict[int, Sent] = {}  # of lives before this one, where something got no answer
+        self.seen: dict[int, Seen] = {}
+        self.start = 0  # at the last look
+        self.rules = [Rules()]  # that held at some time since the last look; the last one holds
+        self.budget_bytes = 0  # what DELETE_SEGMENTS may have removed since the last look
+        self.late_budget_bytes = 0  # the same of requests without an answer
+        self.retained = False  # whether retention has removed something: a kill may give it back
+        self.life = 0
+        self.looks = 0
+
+    def find(self, sentence: str) -> None:
+        self._find_any(f"topic {self.topic}, partition {self.partition}, life {self.life}: {sentence}")
+
+    # ---- what was done ----
+
+    def sending(self, numbers: Sequence[int], size: int, *, once: bool) -> None:
+        """Each of them may be there from now on."""
+        now_s = time.monotonic()
+        for number in numbers:
+            known = self.sent.setdefault(number, Sent(size, now_s, once))
+            known.once &= once
+            known.unanswered += 1
+
+    def acknowledged(self, numbers: Sequence[int], first: int | None = None) -> None:
+        """`first`: the offset of the first one, where that was told."""
+        for place, number in enumerate(numbers):
+            known = self.sent[number]
+            known.unanswered -= not known.acknowledged
+            known.acknowledged = True
+            if first is not None:
+                self._see(first + place, number, 0)
+
+    def again(self, numbers: Sequence[int]) -> None:
+        """Acknowledged ones were sent once more, and this was answered: nothing of it was stored."""
+        for number in numbers:
+            self.sent[number].unanswered -= 1
+
+    def new_life(self, rules: Rules) -> None:
+        """Everything that was acknowledged is gone by right."""
+        self.earlier |= {number: each for number, each in self.sent.items() if each.unanswered}
+        self.sent, self.seen = {}, {}
+        self.start, self.rules = 0, [rules]
+        self.budget_bytes = self.late_budget_bytes = 0
+        self.retained = False
+        self.life += 1
+
+    def content_of(self, number: int) -> bytes:
+        known = self.sent.get(number) or self.earlier[number]
+        return make_payload(self._producer, number, known.size)
+
+    @property
+    def _producer(self) -> int:
+        return self.topic * 100 + self.partition
+
+    def payload(self, number: int, size: int) -> bytes:
+        return make_payload(self._producer, number, size)
+
+    # ---- what must hold ----
+
+    def judge(self, look: Look) -> None:
+        self.looks += 1
+        offsets = [each.offset for each in look.messages]
+        if offsets != list(range(look.start, look.start + len(offsets))) or look.start + len(offsets) != look.end:
+            self.find(
+                f"gap: {len(offsets)} messages from {offsets[:1]} to {offsets[-1:]}, not {look.start} to {look.end}"
+            )
+            return
+        if look.start < self.start and not self.retained:
+            self.find(f"returned: the log begins at {look.start}, and began at {self.start}")
+        for each in look.messages:
+            self._judge_message(each)
+        for one, other in pairwise(look.messages):
+            if other.timestamp_us < one.timestamp_us:
+                self.find(f"clock: the timestamp falls at offset {other.offset}")
+        self._judge_there(look)
+        self._judge_start(look)
+        self.start, self.rules, self.budget_bytes = look.start, self.rules[-1:], 0
+
+    def _judge_message(self, message: wire.Message) -> None:
+        identity = identity_of(message.payload)
+        if identity is None or identity[0] != self._producer:
+            self.find(f"foreign: offset {message.offset} has {identity}")
+            return
+        number = identity[1]
+        if number not in self.sent and number in self.earlier:
+            known = self.earlier[number]
+            self.sent[number] = Sent(known.size, known.at_s, known.once, known.unanswered)
+        if number not in self.sent:
+            self.find(f"foreign: offset {message.offset} has number {number}, which is not of this life")
+            return
+        if message.payload != self.content_of(number):
+            self.find(f"altered: offset {message.offset}, number {number}")
+        self._see(message.offset, number, message.timestamp_us)
+
+    def _see(self, offset: int, number: int, timestamp_us: int) -> None:
+        """`timestamp_us` 0: not known."""
+        seen = self.seen.get(offset)
+        if seen is not None and seen.number != number:
+            self.find(f"reuse: offset {offset} had number {seen.number} and has {number}")
+            return
+        if seen is not None and timestamp_us and seen.timestamp_us not in (0, timestamp_us):
+            self.find(f"altered: the timestamp of offset {offset}")
+        self.seen[offset] = Seen(number, timestamp_us or (seen.timestamp_us if seen else 0))
+        known = self.sent[number]
+        if offset not in known.offsets:
+            known.offsets.append(offset)
+            most = 1 if known.once else known.acknowledged + known.unanswered
+            if len(known.offsets) > most:
+                self.find(f"twice: number {number} at {known.offsets}, at most {most} times by right")
+
+    def _judge_there(self, look: Look) -> None:
+        """What was acknowledged is behind the start, or before it by right, which `_judge_start` says."""
+        gone = [offset for offset in self.seen if offset >= look.end]
+        if gone:
+            self.find(f"lost: {len(gone)} offsets from {min(gone)} on were told or read, the log ends at {look.end}")
+        waiting = (number for number, each in self.sent.items() if each.acknowledged and not each.left)
+        unseen = sorted(number for number in waiting if not self.sent[number].offsets)
+        first = min((self.seen[each.offset].number for each in look.messages if each.offset in self.seen), default=-1)
+        lost = [number for number in unseen if look.messages and number > first]
+        room = look.start - sum(offset < look.start for offset in self.seen)  # offsets that have left unseen
+        room -= sum(each.left for each in self.sent.values())
+        if lost or len(unseen) > room:
+            self.find(
+                f"lost: {len(unseen)} acknowledged messages, number {(lost or unseen)[0]} the first, {room} left unseen"
+            )
+        for number in unseen:
+            self.sent[number].left = True
+        order = [self.seen[each.offset].number for each in look.messages if each.offset in self.seen]
+        firsts = [number for number, offset in zip(order, range(look.start, look.end), strict=False)
+                  if (known := self.sent.get(number)) and known.acknowledged and min(known.offsets) == offset
+                  and known.unanswered == 0]  # fmt: skip
+        if any(other < one for one, other in pairwise(firsts)):
+            self.find("reordered: acknowledged messages are not in the order of their sends")
+
+    def _judge_start(self, look: Look) -> None:
+        """Nothing leaves that no rule has removed."""
+        if look.start <= self.start:
+            return
+        now_s = time.monotonic()
+        allowed = max(self._allowed(rules, look, now_s) for rules in self.rules)
+        allowed = max(allowed, self._deleted(look))
+        self.retained |= any(rules.removes for rules in self.rules)
+        if look.start > allowed:
+            self.find(f"removed: the log begins at {look.start}, by right at {allowed} at most; began at {self.start}")
+
+    def _allowed(self, rules: Rules, look: Look, now_s: float) -> int:
+        if not rules.retention:
+            return self.start
+        allowed = self.start
+        if rules.messages:
+            allowed = max(allowed, look.end - rules.messages)
+        if rules.partition_bytes and look.size_bytes >= rules.partition_bytes - 2 * SEGMENT_BYTES_MOST:
+            allowed = look.end
+        if rules.topic_bytes:  # judged for all partitions together
+            allowed = look.end
+        if rules.expiry_s:
+            since_s = now_s - SOONER * rules.expiry_s
+            sent = ((offset, self.sent.get(seen.number)) for offset, seen in self.seen.items())
+            young = [offset for offset, each in sent if each is not None and each.at_s > since_s]
+            allowed = max(allowed, min(young, default=look.end))
+        return allowed
+
+    def _deleted(self, look: Look) -> int:
+        """How far DELETE_SEGMENTS may have come."""
+        budget = self.budget_bytes + self.late_budget_bytes
+        offset = self.start
+        while offset < look.end and budget > 0:
+            seen = self.seen.get(offset)
+            known = self.sent.get(seen.number) if seen else None
+            budget -= HEAD_BYTES + (known.size if known else 0)
+            offset += 1
+        return offset
+
+    def counts(self) -> Counter[str]:
+        """Of this life."""
+        return Counter(acknowledged=sum(each.acknowledged for each in self.sent.values()), looks=self.looks)

@@ -74,7 +74,7 @@ typedef struct partition_options {
     partition_level level;
     uint64_t log_start;             /* below it nothing is served; 0: at the first segment */
     const partition_limits *limits; /* NULL: none */
-    expiry_clock *clock;            /* outlives the partition; needed where a limit has an age */
+    expiry_clock *clock;            /* outlives the partition; needed where a limit has an age, and for a window */
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */
     uint64_t journal_messages_max, journal_bytes_max;

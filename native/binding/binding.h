@@ -35,8 +35,13 @@ PyObject *shardd_call_oldest_segment(PyObject *self, PyObject *args);
 PyObject *shardd_call_drop_oldest(PyObject *self, PyObject *args);
 PyObject *shardd_call_roll_early(PyObject *self, PyObject *args);
 PyObject *shardd_call_slowest(PyObject *self, PyObject *arg);
-PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg);
-PyObject *shardd_call_expiry_clock_begin(PyObject *self, PyObject *arg);
+
+/* binding/engine_clock.c */
+PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *unused);
+PyObject *shardd_call_now_us(PyObject *self, PyObject *unused);
+PyObject *shardd_call_stamp_us(PyObject *self, PyObject *unused);
+PyObject *shardd_call_session_number(PyObject *self, PyObject *unused);
+PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args);
 
 /* binding/engine_routes.c */
 PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg);

@@ -176,21 +176,3 @@ PyObject *shardd_call_slowest(PyObject *self, PyObject *arg) {
     if (!partition_slowest(o->p, &kind, &id, &value)) Py_RETURN_NONE;
     return SHARDD_RESULT(SHARDD_STORED_OFFSET, SHARDD_NUMBER(kind), SHARDD_NUMBER(id), SHARDD_NUMBER(value));
 }
-
-PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *arg) {
-    engine *e = shardd_engine_of(self);
-    unsigned long long jump_max_us = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    expiry_clock *c = &e->core.expiry;
-    c->jump_max_us = jump_max_us;
-    uint64_t now_us = expiry_clock_now(c);
-    return SHARDD_RESULT(SHARDD_CLOCK, SHARDD_NUMBER(now_us), SHARDD_NUMBER(c->jump_us), SHARDD_NUMBER(c->jumps));
-}
-
-PyObject *shardd_call_expiry_clock_begin(PyObject *self, PyObject *arg) {
-    engine *e = shardd_engine_of(self);
-    unsigned long long believed_us = PyLong_AsUnsignedLongLong(arg);
-    if (e == NULL || PyErr_Occurred()) return NULL;
-    expiry_clock_begin(&e->core.expiry, believed_us);
-    Py_RETURN_NONE;
-}

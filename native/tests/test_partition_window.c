@@ -1,6 +1,7 @@
 /* Which messages of the batches of a commit go on: those whose id is new, in the order of the batches, whatever is
  * looked at ahead, refused in between, or done in steps. */
 #include "base/bytes.h"
+#include "log/expiry_clock.h"
 #include "log/id_window.h"
 #include "test_partition_fixture.h"
 
@@ -10,6 +11,17 @@
 #define BODY 9u
 #define RECORD (RECORD_HEADER_SIZE + BODY)
 
+static uint64_t wall(void *context) {
+    (void)context;
+    return UINT64_C(1) << 49;
+}
+
+static int64_t monotonic(void *context) {
+    (void)context;
+    return 5000000;
+}
+
+static expiry_clock test_clock = {.wall_us = wall, .monotonic_us = monotonic};
 static id_memory memory;
 static id_source ids;
 static partition *p;
@@ -25,6 +37,7 @@ static void open_partition(void) {
                                  .segment_size_bytes = 1500,
                                  .disk = &disk_system,
                                  .files = &open_files,
+                                 .clock = &test_clock,
                                  .ids = &ids};
     p = partition_open(&options, NULL, 0);
     REQUIRE(p != NULL);

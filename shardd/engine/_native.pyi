@@ -55,6 +55,10 @@ def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
     """Sizes a fresh memfd and writes its header (supervisor)."""
 
+def shared_clock_begin(fd: int, jump_max_us: int, known: tuple[int, int, int, int, bytes]) -> None:
+    """What time it is for all workers to come (supervisor); `known` as clock_memory.Recalled. A jump is believed when
+    it has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""
+
 def worker_beat(fd: int, shard: int) -> tuple[int, int]:
     """(passes of the loop, activity) of a shard's worker, from the shared region (supervisor). OSError."""
 
@@ -480,10 +484,14 @@ class Engine:
         """Seals the active segment when all of it was acknowledged more than a second ago. A status. KeyError."""
     def partition_slowest(self, namespace: int, /) -> StoredOffset | None:
         """The lowest stored offset. KeyError."""
-    def expiry_clock(self, jump_max_us: int, /) -> ExpiryClock:
-        """Jumps forward beyond `jump_max_us` (0: none) are believed when they have lasted as long."""
-    def expiry_clock_begin(self, believed_us: int, /) -> None:
-        """Before the first `expiry_clock`: what time it is by what an earlier run knew."""
+    def expiry_clock(self) -> ExpiryClock:
+        """What is known of the clocks that all shards share."""
+    def now_us(self) -> int:
+        """The believed time, by which everything ages."""
+    def stamp_us(self) -> int:
+        """The time that is written down."""
+    def session_number(self) -> int:
+        """Higher than all before, on whatever shard."""
     def partition_sync(self, namespace: int, incarnation: int, token: int, /) -> None:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""

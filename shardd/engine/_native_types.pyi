@@ -184,12 +184,18 @@ class UnusedPage(tuple[int, int, list[UnusedOffset]]):
     next: Final[int]
     offsets: Final[list[UnusedOffset]]
 
-class ExpiryClock(tuple[int, int, int]):
-    """`jump_us`: how far the wall clock is ahead of what is believed of it. `jumps`: that were not believed at once."""
+class ExpiryClock(tuple[int, int, int, int, int, int, bytes, int]):
+    """`jump_us`: how far the wall clock is ahead of what is believed of it. `jumps`: that were not believed at once.
+    The others as in shardd/maintenance/clock_memory.py; `doubts_ended`: how many there have been."""
 
     now_us: Final[int]
+    stamp_us: Final[int]
     jump_us: Final[int]
     jumps: Final[int]
+    believed_doubted_us: Final[int]
+    stamps_doubted_us: Final[int]
+    doubts: Final[bytes]
+    doubts_ended: Final[int]
 
 class Scan(tuple[int, int, int, int, int, int]):
     """record_scan of native/src/log/record.h."""

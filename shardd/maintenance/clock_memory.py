@@ -1,14 +1,20 @@
-"""What time it was when the server was last up, so that a clock that jumps while it is down is doubted, too
-(docs/adr/0055-a-clock-that-jumped-while-the-server-was-down.md).
+"""What is known of the clocks, for the next start (docs/adr/0127-one-believed-clock.md): a clock that jumps while the
+server is down is doubted, too.
 
 <data>/retention.clock, all integers little-endian:
 
     offset size
-    0      8    magic "SHRDCLK1"
-    8      8    time by which messages expire, in microseconds since the epoch
+    0      8    magic "SHRDCLK2"
+    8      8    the believed time, in microseconds since the epoch
     16     8    time since the boot of the machine (CLOCK_BOOTTIME) in microseconds
     24     36   id of that boot, as the kernel tells it; zeros: not known
-    60     8    XXH3-64 of bytes 0 to 60
+    60     8    the time that is stamped
+    68     8    for how long a jump of the clock is doubted by which things age; 0: none is
+    76     8    the same for stamps
+    84     64   four times: the first stamp of what was stored while a clock was doubted that was right; when that ended
+    148    8    XXH3-64 of bytes 0 to 148
+
+Version 1 ("SHRDCLK1") ends behind the id of the boot, with the same checksum.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from __future__ import annotations
 import struct
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
 
@@ -24,10 +30,26 @@ from shardd.log import layout
 from shardd.runtime.boot import boot_text
 from shardd.runtime.regular_files import read_regular
 
+if TYPE_CHECKING:
+    from shardd.engine import ExpiryClock
+
 FILE_NAME: Final = "retention.clock"
-_MAGIC: Final = b"SHRDCLK1"
+_MAGIC: Final = b"SHRDCLK2"
+_MAGIC_BEFORE: Final = b"SHRDCLK1"
 _FIELDS: Final = struct.Struct("<8sQQ36s")
+_MORE: Final = struct.Struct("<QQQ64s")
 _CHECKSUM: Final = struct.Struct("<Q")
+_NO_DOUBTS: Final = bytes(64)
+
+
+class Recalled(NamedTuple):
+    """What `shared_clock_begin` takes: times of now, 0: as the wall clock says."""
+
+    believed_us: int = 0
+    stamps_us: int = 0
+    believed_doubted_us: int = 0
+    stamps_doubted_us: int = 0
+    doubts: bytes = _NO_DOUBTS
 
 
 def _boot() -> tuple[bytes, int]:
@@ -35,30 +57,43 @@ def _boot() -> tuple[bytes, int]:
     return boot_text(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
-def encode(now_us: int, boot: bytes, since_boot_us: int) -> bytes:
+def encode(known: Recalled, boot: bytes, since_boot_us: int) -> bytes:
     """The whole file."""
-    body = _FIELDS.pack(_MAGIC, now_us, since_boot_us, boot)
+    body = _FIELDS.pack(_MAGIC, known.believed_us, since_boot_us, boot) + _MORE.pack(*known[1:])
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 
-def remember(data: Path, now_us: int) -> None:
+def remember(data: Path, known: Recalled) -> None:
     """Blocks. OSError."""
-    layout.write_durably(data / FILE_NAME, encode(now_us, *_boot()))
+    layout.write_durably(data / FILE_NAME, encode(known, *_boot()))
 
 
-def recalled_us(data: Path) -> int:
-    """What time it is by the last time that was remembered; without a boot since then, exactly. After one, what time it
-    was: how long the machine was off nobody knows. 0: nothing is known."""
+def recalled(data: Path) -> Recalled:
+    """What is known by the last time that was remembered; without a boot since then, exactly. After one, what time it
+    was, by which things age: how long the machine was off nothing tells, and stamps go by the clock of that boot."""
     try:
         found = read_regular(data / FILE_NAME)
     except (OSError, ValueError):
-        return 0
-    body = found[: _FIELDS.size]
-    if len(body) < _FIELDS.size or found[_FIELDS.size :] != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)):
-        return 0
-    magic, now_us, since_us, boot = _FIELDS.unpack(body)
-    if magic != _MAGIC:
-        return 0
+        return Recalled()
+    body, checksum = found[: -_CHECKSUM.size], found[-_CHECKSUM.size :]
+    if checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)):
+        return Recalled()
+    if len(body) == _FIELDS.size + _MORE.size and body.startswith(_MAGIC):
+        stamps_us, *doubted, doubts = _MORE.unpack_from(body, _FIELDS.size)
+    elif len(body) == _FIELDS.size and body.startswith(_MAGIC_BEFORE):
+        stamps_us, doubted, doubts = 0, [0, 0], _NO_DOUBTS
+    else:
+        return Recalled()
+    _, now_us, since_us, boot = _FIELDS.unpack_from(body)
     this_boot, this_us = _boot()
-    same = boot == this_boot and any(boot) and this_us >= since_us
-    return int(now_us + this_us - since_us) if same else int(now_us)
+    passed_us = this_us - since_us
+    if boot != this_boot or not any(boot) or passed_us < 0:
+        return Recalled(now_us, doubts=doubts)
+    believed, stamps = (each + passed_us if each else 0 for each in doubted)
+    return Recalled(now_us + passed_us, (stamps_us or now_us) + passed_us, believed, stamps, doubts)
+
+
+def known_of(clock: ExpiryClock) -> Recalled:
+    return Recalled(
+        clock.now_us, clock.stamp_us, clock.believed_doubted_us, clock.stamps_doubted_us, clock.doubts
+    )  # fmt: skip

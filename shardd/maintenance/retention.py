@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from shardd.config.schema import Settings
 from shardd.engine import Engine, OldestSegment, StoredOffset, _native, owner
 from shardd.log import layout, spool
-from shardd.maintenance import clock_memory
 from shardd.maintenance.damage_surveys import Owned
 from shardd.maintenance.job import Job, JobThread, Turn
 from shardd.maintenance.retention_limits import RetentionLimits
@@ -33,7 +32,6 @@ from shardd.service.lease_table import Leases, Place
 
 _log = logging.getLogger(__name__)
 
-CLOCK_INTERVAL_S: Final = 30.0  # what time it is is written down, for the next start
 PENDING_INTERVAL_S: Final = 0.5  # what waits for a sync, a second or a reader is looked at again
 _PREVIEW_THREAD: Final = JobThread("sealing", nice=19)  # that of the sealer
 TOLD_MAX: Final = 8  # names in one line of the log
@@ -71,9 +69,7 @@ class Retention:
         self._reserve_bytes = settings.system.disk_reserve_bytes
         self._trash_directory = layout.trash_directory(self._data)
         self._limits = RetentionLimits(settings)
-        self._jump_max_us = settings.system.retention.clock_jump_max_ms * 1000
         self._interval_s = settings.data_maintenance.interval_ms / 1000
-        self._jumps = 0
         self._pending = 0
         self._sizes: dict[int, int] = {}  # topics above their limit (incarnations), and their bytes at the last run
         self._held: set[int] = set()
@@ -81,29 +77,23 @@ class Retention:
         self._behind: dict[str, int] = {}  # the same for `gauges`, and the stored offsets
         self._holders: dict[str, int] = {}  # who holds messages back, by the names of `gauges`, and the stored offsets
         self._counters = {"runs": 0, "segments": 0, "bytes_dropped": 0, "early_rolls": 0, "errors": 0}
-        recalled_us = clock_memory.recalled_us(self._data)
-        if recalled_us:
-            engine.expiry_clock_begin(recalled_us)
-        engine.expiry_clock(self._jump_max_us)  # from the first poll on
         if self._limits.enabled:
             jobs.add(Job("retention", self._work, self._interval_s, left=lambda: self._pending))
             if self._shard == CONTROL_SHARD:
                 jobs.add(Job("retention_preview", self._tell_kept, thread=_PREVIEW_THREAD))
-                jobs.add(Job("retention_clock", self._remember, CLOCK_INTERVAL_S, thread=_PREVIEW_THREAD))
 
     def gauges(self) -> dict[str, int]:
         """Partitions that have something to remove yet; those in which stored offsets hold messages back; those in
         which messages are gone that a stored offset has not passed; topics above their size; by how many microseconds
-        the clock is ahead of what is believed. Stored offsets that hold messages back, each under
+        the clock is off what is believed. Stored offsets that hold messages back, each under
         `held_by.<stream>/<topic>/<partition>.<consumer or group>.<id>`; those that have not passed what is gone, under
         `overtaken.` and the same."""
-        clock = self._engine.expiry_clock(self._jump_max_us)
         return {
             "pending": self._pending,
             "held_partitions": len(self._held),
             "overtaken_partitions": len(self._overtaken),
             "topics_above_size": len(self._sizes),
-            "clock_doubted_us": clock.jump_us,
+            "clock_doubted_us": abs(self._engine.expiry_clock().jump_us),
             **self._holders,
             **self._behind,
         }
@@ -116,7 +106,6 @@ class Retention:
     # ---- one run ----
 
     async def _work(self, turn: Turn) -> float:
-        self._look_at_clock()
         self._trash_directory.mkdir(exist_ok=True)
         trash = str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
         self._counters["runs"] += 1
@@ -128,19 +117,9 @@ class Retention:
         self._tell_overtaken(barriers.overtaken)
         return min(PENDING_INTERVAL_S, self._interval_s) if self._pending or self._sizes else self._interval_s
 
-    def _look_at_clock(self) -> None:
-        clock = self._engine.expiry_clock(self._jump_max_us)
-        if clock.jumps > self._jumps:
-            seconds, margin = clock.jump_us / 1e6, self._jump_max_us / 1e6
-            _log.warning("the clock is %.0f s ahead all at once: nothing expires by it for %.0f s", seconds, margin)
-        self._jumps = clock.jumps
-
-    async def _remember(self, turn: Turn) -> None:
-        await turn.beside(clock_memory.remember, self._data, self._engine.expiry_clock(self._jump_max_us).now_us)
-
     async def _tell_kept(self, turn: Turn) -> None:
         """Once, after the start: topics of earlier versions, whose limits remove nothing yet, and what would go."""
-        now_us = time.time_ns() // 1000
+        now_us = self._engine.now_us()
         kept = await turn.beside(preview, self._data, self._state(), self._limits, now_us, turn.throttle)
         if kept:
             most = sorted(kept, key=lambda each: -each.size_bytes)

@@ -69,7 +69,7 @@ def _delete_token(state: State, record: Record, command: commands.DeleteToken) -
 def _revoke_access_token(state: State, record: Record, command: commands.RevokeAccessToken) -> State:
     """Those that have expired give way. With more than `REVOKED_MAX` all access tokens of the user end instead."""
     user = state.users[command.user.id]
-    now_us = record.timestamp_us
+    now_us = command.now_us or record.timestamp_us
     kept = {id_: expires_us for id_, expires_us in user.revoked.items() if expires_us > now_us}
     kept[command.id] = command.expires_at_us
     if len(kept) > REVOKED_MAX:
@@ -78,7 +78,7 @@ def _revoke_access_token(state: State, record: Record, command: commands.RevokeA
 
 
 def _delete_expired_tokens(state: State, record: Record, command: commands.DeleteExpiredTokens) -> State:
-    for user, tokens in expired_tokens(state, record.timestamp_us):
+    for user, tokens in expired_tokens(state, command.now_us or record.timestamp_us):
         state = _without_tokens(state, user, tokens)
     return state
 

@@ -191,21 +191,24 @@ class DeleteToken(msgspec.Struct, frozen=True, array_like=True, tag=43):
 
 class RevokeAccessToken(msgspec.Struct, frozen=True, array_like=True, tag=1044):
     """The access token with this id of a door's client is worth nothing any more. Once it has expired by itself nobody
-    remembers it. No wire code."""
+    remembers it: by `now_us`; 0, as in the records of earlier versions: by the time of the record. No wire code."""
 
     user: Ref
     id: bytes
     expires_at_us: int
+    now_us: int = 0
 
 
 class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag=0x5344_0030):
     """`producer` 0: a new one, whose epoch is 0. Otherwise that one of the user begins its next epoch; with `renew` it
-    stays in `epoch`, which has to be its own, and counts as used."""
+    stays in `epoch`, which has to be its own, and counts as used. `now_us`: when, by the believed clock; 0, as in the
+    records of earlier versions: at the time of the record."""
 
     user: Ref
     producer: int = 0
     epoch: int = 0
     renew: bool = False
+    now_us: int = 0
 
 
 class ExpireProducers(msgspec.Struct, frozen=True, array_like=True, tag=1045):
@@ -215,7 +218,10 @@ class ExpireProducers(msgspec.Struct, frozen=True, array_like=True, tag=1045):
 
 
 class DeleteExpiredTokens(msgspec.Struct, frozen=True, array_like=True, tag=1043):
-    """Of every user, what has expired at the time of the record. Made by the server itself: no wire code."""
+    """Of every user, what has expired at `now_us` by the believed clock; 0, as in the records of earlier versions: at
+    the time of the record. Made by the server itself: no wire code."""
+
+    now_us: int = 0
 
 
 class PrepareLiftbridge(OnStream, frozen=True, array_like=True, tag=1050):

@@ -54,12 +54,12 @@ def idle_producers(state: State, before_us: int) -> list[tuple[User, list[int]]]
 
 
 def _init_producer(state: State, record: Record, command: commands.InitProducer) -> State:
-    user = state.users[command.user.id]
+    user, now_us = state.users[command.user.id], command.now_us or record.timestamp_us
     if command.producer == 0:
-        producer = Producer(record.index, 0, record.index, record.timestamp_us)
+        producer = Producer(record.index, 0, record.index, now_us)
     else:
         known = user.producers[command.producer]
-        producer = replace(known, renewed_at_us=record.timestamp_us)
+        producer = replace(known, renewed_at_us=now_us)
         if not command.renew:
             producer = replace(producer, epoch=known.epoch + 1, begun=record.index)
     users = state.users.set(user.id, replace(user, producers=user.producers.set(producer.id, producer)))

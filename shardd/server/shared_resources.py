@@ -108,12 +108,15 @@ def make_resources(
     doors: Sequence[str] = (),
     unix_listener: UnixListener | None = None,
     websocket: WebSocketListeners | None = None,
+    clock_jump_max_us: int = 0,
 ) -> SharedResources:
     """`doors`: their names. Takes over the locks and the sockets. Raises OSError."""
     from shardd.engine import _native  # the supervisor alone of this package can be imported without the engine
+    from shardd.maintenance import clock_memory
 
     shared_fd = os.memfd_create("shardd-shared", os.MFD_CLOEXEC)
     _native.shared_region_format(shared_fd, shards)
+    _native.shared_clock_begin(shared_fd, clock_jump_max_us, clock_memory.recalled(data_directory))
     pairs = [_handover_pair() for _ in range(shards)]
     return SharedResources(
         shards=shards,

@@ -96,7 +96,6 @@ def _run(
         raise StartupError(f"a server answers at {settings.tcp.address} already")
     prepare_directory(directory, fresh)
     _correct_modes(directory, group, settings.system.group)
-    first_start = not root_exists(directory)
     access_keys = read_access_keys(settings.http, directory)
     remove_runtime_config(settings.system.runtime_directory)
     listeners, address = open_listeners(settings.tcp, len(cpus))
@@ -115,6 +114,7 @@ def _run(
             doors=[door.name for door in doors],
             unix_listener=unix_listener,
             websocket=websocket,
+            clock_jump_max_us=settings.system.retention.clock_jump_max_ms * 1000,
         )
     except OSError as error:  # limits of open files, of the size of a file, of memory
         if unix_listener is not None:
@@ -128,7 +128,7 @@ def _run(
             first_user,
             version,
             engine,
-            first_start=first_start,
+            first_start=not root_exists(directory),
             memory_nodes=nodes,
             doors=doors,
             door_listeners=door_listeners,

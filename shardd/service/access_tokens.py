@@ -7,6 +7,7 @@ import time
 
 import msgspec
 
+from shardd.engine import Engine
 from shardd.metadata import Metadata
 from shardd.metadata.commands import RevokeAccessToken
 from shardd.metadata.state import User, has_expired
@@ -17,6 +18,7 @@ from shardd.security.access_tokens import AccessClaims, AccessTokens, IssuedLogi
 from shardd.security.issuers import IssuedToken, Issuers
 from shardd.security.tokens import find_token
 from shardd.service import base
+from shardd.service.clocks import forgotten_us
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session
 from shardd.service.users import user_ref
@@ -33,8 +35,10 @@ class AccessToken(msgspec.Struct, frozen=True):
 class AccessTokenService:
     """Lives on the loop thread. `issuers`: others whose tokens count."""
 
-    def __init__(self, metadata: Metadata, tokens: AccessTokens, issuers: Issuers | None = None) -> None:
-        self._metadata = metadata
+    def __init__(
+        self, metadata: Metadata, engine: Engine, tokens: AccessTokens, issuers: Issuers | None = None
+    ) -> None:
+        self._metadata, self._engine = metadata, engine
         self._tokens = tokens
         self._issuers = issuers
 
@@ -133,7 +137,8 @@ class AccessTokenService:
         return AccessToken(user.id, text, claims.exp)
 
     async def _revoke(self, identity: Identity, user: User, claims: AccessClaims) -> None:
-        await base.submit(self._metadata, identity, RevokeAccessToken(user_ref(user), claims.id, claims.expires_at_us))
+        ends_us, now_us = claims.expires_at_us, forgotten_us(self._engine)
+        await base.submit(self._metadata, identity, RevokeAccessToken(user_ref(user), claims.id, ends_us, now_us))
 
 
 def _shown(identity: Identity) -> AccessClaims | IssuedLogin | bytes | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 
+from shardd.engine import Engine
 from shardd.metadata import Metadata
 from shardd.metadata.commands import ExpireProducers, InitProducer
 from shardd.metadata.producers import idle_producers
@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 class ProducerService:
     """Lives on the loop thread. `expiry_ms`: how long a producer may be idle."""
 
-    def __init__(self, metadata: Metadata, expiry_ms: int) -> None:
-        self._metadata = metadata
+    def __init__(self, metadata: Metadata, engine: Engine, expiry_ms: int) -> None:
+        self._metadata, self._engine = metadata, engine
         self._expiry_us = expiry_ms * 1000
 
     async def init_producer(self, identity: Identity, request: producers.InitProducer) -> ProducerEpoch:
@@ -32,15 +32,15 @@ class ProducerService:
         user = self._metadata.state.users.get(identity.user)
         if user is None:
             raise ShardError(Status.UNAUTHORIZED)
-        command = InitProducer(user_ref(user), request.producer, request.epoch, request.renew)
+        command = InitProducer(user_ref(user), request.producer, request.epoch, request.renew, self._engine.now_us())
         result = await base.submit(self._metadata, identity, command)
         made = result.state.users[user.id].producers[result.id]
         return ProducerEpoch(made.id, made.epoch, self._expiry_us)
 
 
-async def expire_producers(metadata: Metadata, expiry_ms: int) -> None:
-    """Forgets those that were idle for so long; one worker of the server does it."""
-    before_us = time.time_ns() // 1000 - expiry_ms * 1000
+async def expire_producers(metadata: Metadata, now_us: int, expiry_ms: int) -> None:
+    """Forgets those that were idle for so long by the believed clock; one worker of the server does it."""
+    before_us = now_us - expiry_ms * 1000
     if not idle_producers(metadata.state, before_us):
         return
     try:

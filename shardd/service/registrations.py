@@ -4,7 +4,6 @@ the loop thread."""
 
 from __future__ import annotations
 
-import time
 from typing import Final, Protocol
 
 import msgspec
@@ -23,6 +22,7 @@ class RegistrationEngine(Protocol):
 
     def begin_session(self, connection: int, session: int, memory: bytes, /) -> None: ...
     def session_memory(self, connection: int, /) -> bytes: ...
+    def session_number(self) -> int: ...
 
 
 class FencedError(Exception):
@@ -59,7 +59,6 @@ class Registrations:
         self._bus = bus
         self._sessions = sessions
         self._kept = KeptSessions()
-        self._last_number = 0
         bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
 
     async def enter(self, session: Session, chosen_id: bytes, user_id: int) -> int:
@@ -124,5 +123,4 @@ class Registrations:
 
     def _next_number(self) -> int:
         """Grows with every login, also on another shard and after a start."""
-        self._last_number = max(self._last_number + 1, time.time_ns() // 1000)
-        return self._last_number
+        return self._engine.session_number()

@@ -114,6 +114,7 @@ class Services:
         jwt = parts.settings.http.jwt
         self.access_tokens = AccessTokenService(
             metadata,
+            engine,
             AccessTokens(
                 parts.access_keys,
                 jwt.issuer,
@@ -138,9 +139,9 @@ class Services:
         )
         self.users = UserService(metadata, parts.passwords, parts.login_turns, engine, statistics.answers)
         self.tokens = TokenService(
-            metadata, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
+            metadata, engine, parts.settings.personal_access_token.max_tokens_per_user, statistics.answers
         )
-        self.producers = ProducerService(metadata, parts.settings.server.producer_expiry_ms)
+        self.producers = ProducerService(metadata, engine, parts.settings.server.producer_expiry_ms)
         liftbridge = parts.settings.liftbridge
         self.liftbridge_streams = LiftbridgeStreamService(metadata, liftbridge, statistics.answers)
         self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)

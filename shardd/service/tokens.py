@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 
+from shardd.engine import Engine
 from shardd.metadata import DeleteExpiredTokens, Metadata
 from shardd.metadata.apply_users import expired_tokens
 from shardd.metadata.commands import CreateToken, DeleteToken
@@ -18,6 +19,7 @@ from shardd.runtime.channel import BusError
 from shardd.security import ROOT_USER_ID
 from shardd.security.tokens import digest, expires_at, new_token
 from shardd.service import base
+from shardd.service.clocks import forgotten_us
 from shardd.service.identity import Identity
 from shardd.service.long_answers import LongAnswers, ascending
 from shardd.service.topics import Keep, Kept
@@ -29,8 +31,8 @@ _log = logging.getLogger(__name__)
 class TokenService:
     """Lives on the loop thread. `tokens_max`: of one user."""
 
-    def __init__(self, metadata: Metadata, tokens_max: int, long_answers: LongAnswers) -> None:
-        self._metadata = metadata
+    def __init__(self, metadata: Metadata, engine: Engine, tokens_max: int, long_answers: LongAnswers) -> None:
+        self._metadata, self._engine = metadata, engine
         self._tokens_max = tokens_max
         self._long_answers = long_answers
 
@@ -62,7 +64,7 @@ class TokenService:
             digest=digest(text),
             expires_at_us=expires_at(now_us, request.expiry_us),
             tokens_max=self._tokens_max,
-            now_us=now_us,
+            now_us=forgotten_us(self._engine),
         )
         await base.submit(self._metadata, identity, command)
         return TokenSecret(text)
@@ -80,12 +82,12 @@ class TokenService:
         return user
 
 
-async def clean_expired_tokens(metadata: Metadata) -> None:
-    """Removes what has expired; one worker of the server does it."""
-    if not expired_tokens(metadata.state, time.time_ns() // 1000):
+async def clean_expired_tokens(metadata: Metadata, now_us: int) -> None:
+    """Removes what has expired by `forgotten_us`; one worker of the server does it."""
+    if not expired_tokens(metadata.state, now_us):
         return
     try:
-        result = await metadata.submit(user_ref(metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens())
+        result = await metadata.submit(user_ref(metadata.state.users[ROOT_USER_ID]), DeleteExpiredTokens(now_us))
     except BusError as error:
         _log.warning("expired tokens are not removed: %s", error)
         return

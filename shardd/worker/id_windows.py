@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,9 +21,9 @@ def window_of(topic: Topic, system: System) -> IdWindow:
     return IdWindow(DEDUPLICATION_ENTRIES.of(stored, system), DEDUPLICATION_EXPIRY.of(stored, system))
 
 
-def known_ids(directory: Path, found: Recovered, window: IdWindow) -> bytes:
-    """What the window has of the messages that are there. In a helper thread. OSError."""
+def known_ids(directory: Path, found: Recovered, window: IdWindow, now_us: int) -> bytes:
+    """What the window has of the messages that are there, by the believed clock. In a helper thread. OSError."""
     if not window.entries_max or not found.segments:
         return b""
-    not_before_us = time.time_ns() // 1000 - window.age_us
+    not_before_us = max(0, now_us - window.age_us)
     return recent_ids(directory, found.segments, window.entries_max, not_before_us, found.waiting)

@@ -53,7 +53,7 @@ def recover_all(
 def _recover_one(directory: Path, incarnation: int, window: IdWindow, now_us: int) -> Outcome:
     try:
         found = open_partition(directory, incarnation, now_us=now_us)
-        found.known_ids = known_ids(directory, found, window)
+        found.known_ids = known_ids(directory, found, window, now_us)
     except (OSError, ValueError, MemoryError) as error:
         return error
     return found

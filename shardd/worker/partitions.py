@@ -84,7 +84,6 @@ class OwnedPartitions:
         self._shards = shards
         self._data = data
         self._system = settings.system
-        self._jump_max_us = self._system.retention.clock_jump_max_ms * 1000
         self._segment_size_bytes = self._system.segment_size_bytes
         self._limits = RetentionLimits(settings)
         self._changing = asyncio.Lock()  # a change, or the opening of what a full disk had kept out
@@ -291,7 +290,7 @@ class OwnedPartitions:
 
     def _now_us(self) -> int:
         """By the believed clock, which belongs to the loop."""
-        return self._engine.expiry_clock(self._jump_max_us).now_us
+        return self._engine.now_us()
 
     def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State, now_us: int) -> list[Outcome]:
         """In a helper thread, or on the loop for single ones."""

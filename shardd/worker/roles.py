@@ -14,6 +14,7 @@ from shardd.groups.surroundings import HubSurroundings
 from shardd.log import layout
 from shardd.log.directory_info import FORMAT_VERSION, raise_version
 from shardd.maintenance.archiver import Archiver
+from shardd.maintenance.clock_keeper import ClockKeeper
 from shardd.maintenance.deletion_gate import DeletionGate
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
@@ -27,6 +28,7 @@ from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.metrics import MetricRegistry
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords, command_allowed, ensure_root
+from shardd.service.clocks import StampClock, forgotten_us
 from shardd.service.producers import expire_producers
 from shardd.service.tokens import clean_expired_tokens
 from shardd.worker.partition_changes import changed_streams
@@ -147,6 +149,7 @@ class ControlRole(Role):
         names_max = settings.system.trash.names_max
         self._trash = TrashEmptier(trash, jobs, names_max=names_max, reserve_bytes=settings.system.disk_reserve_bytes)
         self._archiver = Archiver(self._data, self._state, settings.system.archive, jobs, self._trash.wake)
+        self._clock = ClockKeeper(engine, self._data, settings.system.retention.clock_jump_max_ms * 1000, jobs)
         self._gate = DeletionGate(self._trash.content, names_max, threads, self._trash.wake)
         compaction_due = jobs.add(Job("metadata_compaction", self._compact, first_s=None))
         self._writer = self.metadata = MetadataWriter(
@@ -154,6 +157,7 @@ class ControlRole(Role):
             bus,
             threads,
             command_allowed,
+            clock=StampClock(engine),
             hear=hear,
             compaction_due=compaction_due,
             deletions=self._gate.enter,
@@ -228,7 +232,7 @@ class ControlRole(Role):
             await self._hub.check()
 
     async def _expire_producers(self, _turn: Turn) -> None:
-        await expire_producers(self._writer, self._settings.server.producer_expiry_ms)
+        await expire_producers(self._writer, self._engine.now_us(), self._settings.server.producer_expiry_ms)
 
     async def _clean_tokens(self, _turn: Turn) -> None:
-        await clean_expired_tokens(self._writer)
+        await clean_expired_tokens(self._writer, forgotten_us(self._engine))

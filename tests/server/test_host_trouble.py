@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wall_clock import WallClock
 
 MIB = 1 << 20
 PARTITIONS = 4
@@ -80,38 +81,21 @@ def test_a_read_only_directory_is_refused_with_a_sentence(read_only_directory: P
     assert "Read-only file system" in refusal(Server(read_only_directory))
 
 
-def set_clock(clock: Path, offset_s: int) -> None:
-    """Write the file that libfaketime reads anew at every look at the clock. In one step: none finds it empty."""
-    replacement = clock.with_name("clock.new")
-    replacement.write_text(f"{offset_s:+d}")
-    replacement.replace(clock)
-
-
 def test_clock_jumps_never_turn_timestamps_back_nor_cost_a_worker(tmp_path: Path) -> None:
-    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-    if not libraries:
-        pytest.skip("libfaketime is not installed")
-    clock = tmp_path / "clock"
-    set_clock(clock, 0)
-    settings = {
-        "LD_PRELOAD": str(libraries[0]),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    server = Server(tmp_path / "data", settings)
+    clock = WallClock(tmp_path)
+    server = Server(tmp_path / "data", clock.env)
     with server:
         before = server.worker_pids()
         with wire.connect(server.address) as connection:
             connection.create_topic(connection.create_stream("clock"), "t", PARTITIONS)
             for offset_s in (0, -HOUR_S, TEN_YEARS_S, -HOUR_S):
-                set_clock(clock, offset_s)
+                clock.set(offset_s)
                 for partition in range(PARTITIONS):
                     connection.send(0, 0, wire.to_partition(partition), [wire.message(str(offset_s).encode())])
                 with wire.connect(server.address) as other:  # tokens, back-off and time limits do not mind either
                     other.ping()
         assert server.worker_pids() == before
-    set_clock(clock, -2 * HOUR_S)  # a start an hour before anything that is there
+    clock.set(-2 * HOUR_S)  # a start an hour before anything that is there
     with server, wire.connect(server.address) as connection:
         for partition in range(PARTITIONS):
             connection.send(0, 0, wire.to_partition(partition), [wire.message(b"restarted")])
@@ -119,7 +103,7 @@ def test_clock_jumps_never_turn_timestamps_back_nor_cost_a_worker(tmp_path: Path
             assert [message.offset for message in messages] == [0, 1, 2, 3, 4]
             times = [message.timestamp_us for message in messages]
             assert times == sorted(times)
-            assert times[2] - times[0] > (TEN_YEARS_S - HOUR_S) * 1_000_000  # the clock did jump
+            assert times[-1] - times[0] < HOUR_S * 1_000_000  # nothing of the jumps was believed
 
 
 @contextlib.contextmanager

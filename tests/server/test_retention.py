@@ -348,7 +348,7 @@ def test_a_clock_that_jumped_while_the_server_was_down_is_doubted_and_a_right_on
     server = Server(tmp_path / "data", env=ENV)
     remembered = server.data_dir / clock_memory.FILE_NAME
     now_us = time.time_ns() // 1000
-    two_hours_ago = clock_memory.encode(now_us - 2 * HOUR_US, bytes(36), 0)
+    two_hours_ago = clock_memory.encode(clock_memory.Recalled(now_us - 2 * HOUR_US), bytes(36), 0)
     try:
         server.start()
         with wire.connect(server.address) as root:

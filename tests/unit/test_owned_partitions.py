@@ -7,7 +7,6 @@ import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -53,8 +52,8 @@ class Calls:
         self.open[ns] = (incarnation, state)
         return 0, 0
 
-    def expiry_clock(self, _jump_max_us: int) -> SimpleNamespace:
-        return SimpleNamespace(now_us=BELIEVED_US)
+    def now_us(self) -> int:
+        return BELIEVED_US
 
     def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()

@@ -1,7 +1,8 @@
 /* The shared region: one sparse memfd made by the supervisor, mapped by every worker.
  *
  *   offset                      size                    content
- *   0                           4096                    header: magic, shards, size of a descriptor, seed
+ *   0                           4096                    header: magic, shards, size of a descriptor, seed; at 64 the
+ *                                                       shared_clock (log/expiry_clock.h)
  *   4096                        shards * 4096           worker pages (worker_page in links.h)
  *   ...                         65536 * 4               balanced partitioning counters: next partition (24 bits), shard
  *                                                       that took the turn before (8)
@@ -45,6 +46,32 @@ typedef struct shared_logins {
     login_place places[SHARED_LOGIN_ACCOUNTS][SHARED_LOGIN_PLACES];
 } shared_logins;
 _Static_assert(sizeof(shared_logins) % 4096 == 0, "the statistics behind it stay aligned");
+
+#define SHARED_DOUBTS 4u
+
+/* How far a clock is ahead of CLOCK_BOOTTIME, as far as it is believed. */
+typedef struct clock_track {
+    _Atomic int64_t ahead_us;
+    _Atomic int64_t doubted_ahead_us; /* the wall clock has jumped to this, ... */
+    _Atomic int64_t doubted_since_us; /* ... then; 0: it is not doubted */
+} clock_track;
+
+/* What is stamped from `first_us` on and before `ended_us` was stored while a clock was doubted that was right. */
+typedef struct clock_doubt {
+    _Atomic uint64_t first_us, ended_us; /* 0: none */
+} clock_doubt;
+
+/* Written by shard 0, read by all; of fields that belong together a reader may see neighbouring moments. */
+typedef struct shared_clock {
+    _Atomic uint64_t running;
+    _Atomic uint64_t jump_max_us; /* a jump is doubted for at most as long; 0: the wall clock is believed */
+    clock_track believed, stamps;
+    _Atomic uint64_t jumps;  /* that were doubted */
+    _Atomic int64_t jump_us; /* how far the wall clock was ahead of the believed one at the last look */
+    _Atomic uint64_t doubts_ended;
+    clock_doubt doubts[SHARED_DOUBTS]; /* the last ones that ended with a clock that was right */
+    _Atomic uint64_t session_number;   /* the last one that was given to a login */
+} shared_clock;
 
 /* Statistics of one partition. The owner stores each field with release order;
  * readers may see fields of two neighbouring moments (they are statistics), except that

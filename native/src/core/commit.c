@@ -2,7 +2,6 @@
 #include "core/commit.h"
 
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "core/once.h"
 #include "core/producing.h"
@@ -94,21 +93,21 @@ static uint32_t take_room(core *k, const partition *p, uint64_t bytes) {
 }
 
 static inline __attribute__((always_inline)) void append_or_refuse(core *k, partition *p, append_batch *batches,
-                                                                   size_t count, uint64_t wall_us) {
+                                                                   size_t count, uint64_t stamp_us) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++) bytes += batches[i].length;
     uint32_t status = take_room(k, p, bytes);
-    if (status == 0) partition_append(p, batches, count, wall_us);
+    if (status == 0) partition_append(p, batches, count, stamp_us);
     for (size_t i = 0; status != 0 && i < count; i++) batches[i].status = status;
 }
 
 /* Appends what the topic takes; the others have their status. */
 static __attribute__((noinline)) void append_within_limits(core *k, owned *target, append_batch *batches, size_t count,
-                                                           uint64_t wall_us) {
+                                                           uint64_t stamp_us) {
     send_limits_judge(target->send_limits, target->p, target->send_place, batches, count, k->counters.commits);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && batches[end].status == 0;) end++;
-        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, wall_us);
+        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, stamp_us);
         for (; end < count && batches[end].status != 0; end++) k->counters.refused_by_topic++;
     }
 }
@@ -116,11 +115,11 @@ static __attribute__((noinline)) void append_within_limits(core *k, owned *targe
 /* Each message once. What is there already is answered, not appended; where one batch cannot be written, none behind it
  * is either. */
 static __attribute__((noinline)) void append_once(core *k, owned *target, append_batch *batches, size_t count,
-                                                  uint64_t wall_us) {
-    once_judge(k, target, batches, count, wall_us);
+                                                  uint64_t stamp_us) {
+    once_judge(k, target, batches, count);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && batches[end].count > 0;) end++;
-        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, wall_us);
+        if (end > first) append_or_refuse(k, target->p, batches + first, end - first, stamp_us);
         for (; first < end && batches[first].status == 0;) first++;
         if (first < end) {
             once_failed(target, batches, first, count);
@@ -150,9 +149,9 @@ static __attribute__((noinline)) void append_judged(core *k, owned *to, append_b
 }
 
 static inline __attribute__((always_inline)) void append_some(core *k, owned *target, append_batch *batches,
-                                                              size_t count, uint64_t wall_us) {
-    if (!target->judged) append_or_refuse(k, target->p, batches, count, wall_us);
-    else append_judged(k, target, batches, count, wall_us);
+                                                              size_t count, uint64_t stamp_us) {
+    if (!target->judged) append_or_refuse(k, target->p, batches, count, stamp_us);
+    else append_judged(k, target, batches, count, stamp_us);
 }
 
 /* False, and it has its status: the partition goes on at another offset. */
@@ -171,15 +170,15 @@ static void place_nothing(const owned *target, append_batch *b) {
 static bool goes_alone(const append_batch *b) { return b->by.producer != 0 || b->by.asks & APPEND_EXPECTS; }
 
 /* Some are of producers, or expect an offset: each of these is judged when all before it are stored, and goes alone. */
-static __attribute__((noinline)) void append_special(core *k, owned *target, size_t count, uint64_t wall_us) {
+static __attribute__((noinline)) void append_special(core *k, owned *target, size_t count, uint64_t stamp_us) {
     append_batch *batches = k->commit.scratch;
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first; end < count && !goes_alone(&batches[end]);) end++;
-        if (end > first) append_some(k, target, batches + first, end - first, wall_us);
+        if (end > first) append_some(k, target, batches + first, end - first, stamp_us);
         for (; end < count && goes_alone(&batches[end]); end++) {
             append_batch *b = &batches[end];
             if (b->by.producer != 0 ? !producing_judge(k, target, b) : !is_expected(target, b)) continue;
-            append_some(k, target, b, 1, wall_us);
+            append_some(k, target, b, 1, stamp_us);
             if (b->by.producer != 0) producing_done(target, b);
         }
     }
@@ -196,12 +195,12 @@ void commit_report_rolls(core *k, owned *target) {
     target->active_reported = partition_active_start(target->p); /* retention may have overtaken it */
 }
 
-static void commit_partition(core *k, owned *target, uint64_t wall_us) {
+static void commit_partition(core *k, owned *target, uint64_t stamp_us) {
     size_t count = 0;
     for (uint32_t n = target->staged.first; n != 0; n = k->commit.list[n - 1].next)
         k->commit.scratch[count++] = k->commit.list[n - 1].batch;
-    if (target->staged.special) append_special(k, target, count, wall_us);
-    else append_some(k, target, k->commit.scratch, count, wall_us);
+    if (target->staged.special) append_special(k, target, count, stamp_us);
+    else append_some(k, target, k->commit.scratch, count, stamp_us);
     commit_report_rolls(k, target);
     k->counters.append_calls++;
     count = 0;
@@ -275,7 +274,7 @@ static void end_first(core *k, owned *target) {
     while (!b->begun) begin(k, target, b);
     uint32_t status = b->refused;
     if (status == 0 && b->batch.count > 0) {
-        partition_append(target->p, &b->batch, 1, clock_wall_us());
+        partition_append(target->p, &b->batch, 1, expiry_clock_stamp(&k->expiry));
         status = b->batch.status;
         if (status != 0) partition_take_back_ids(target->p, b->filter.kept);
         else if (target->paused) once_paused(k, target, &b->batch, 1);
@@ -365,7 +364,8 @@ void commit_next_part(core *k) {
     large_batch *b = target->parts.first;
     bool more = !b->begun && !begin(k, target, b); /* one step of it, or the first part */
     if (!more)
-        more = b->refused == 0 && b->batch.count > 0 && partition_append_part(target->p, &b->batch, clock_wall_us());
+        more = b->refused == 0 && b->batch.count > 0 &&
+               partition_append_part(target->p, &b->batch, expiry_clock_stamp(&k->expiry));
     if (!more) {
         end_first(k, target);
         stage_small(k, target);
@@ -386,13 +386,13 @@ void commit_drop_parts(core *k) {
 
 void commit_all(core *k) {
     if (k->commit.touched == NULL) return;
-    uint64_t wall_us = clock_wall_us();
+    uint64_t stamp_us = expiry_clock_stamp(&k->expiry);
     owned *list = k->commit.touched;
     k->commit.touched = NULL;
     while (list != NULL) {
         owned *target = list;
         list = target->staged.next_touched;
-        commit_partition(k, target, wall_us);
+        commit_partition(k, target, stamp_us);
     }
     k->commit.count = 0;
     k->commit.bytes = 0;

@@ -17,14 +17,14 @@ static uint64_t wall(void *context) {
     return clock_wall_us();
 }
 
-static int64_t monotonic(void *context) {
+static int64_t since_boot(void *context) {
     (void)context;
-    return clock_monotonic_us();
+    return clock_boot_us();
 }
 
 int core_open(core *k, const core_options *options) {
-    k->expiry.wall_us = wall;
-    k->expiry.monotonic_us = monotonic;
+    k->expiry = (expiry_clock){
+        .wall_us = wall, .monotonic_us = since_boot, .shared = k->links.clock, .looks = options->shard == 0};
     k->options = *options;
     k->sync.next_us = k->now_us + options->sync_interval_us;
     k->sync.next_save_us = k->now_us + options->save_interval_us;

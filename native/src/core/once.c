@@ -1,7 +1,6 @@
 /* See once.h. */
 #include "core/once.h"
 
-#include "base/clock.h"
 #include "base/status.h"
 
 #define SWEEP_US 1000000
@@ -21,34 +20,35 @@ void once_paused(core *k, owned *target, const append_batch *batches, size_t cou
 }
 
 /* Windows in which everything is too old give their memory back. At most once in a second: there may be many. */
-static bool sweep(core *k, uint64_t wall_us) {
+static bool sweep(core *k, uint64_t now_us) {
     if (k->ids_swept_us != 0 && k->now_us - k->ids_swept_us < SWEEP_US) return false;
     k->ids_swept_us = k->now_us;
     for (uint32_t i = 0; i < k->partitions.capacity; i++)
-        if (k->partitions.slots[i] != NULL) partition_expire_ids(k->partitions.slots[i]->p, wall_us);
+        if (k->partitions.slots[i] != NULL) partition_expire_ids(k->partitions.slots[i]->p, now_us);
     return true;
 }
 
-static uint32_t reserve(core *k, owned *target, uint64_t count, uint64_t wall_us) {
+static uint32_t reserve(core *k, owned *target, uint64_t count, uint64_t now_us) {
     if (target->removed) return STATUS_PARTITION_NOT_FOUND;
     if (partition_state(target->p) != 0) return partition_state(target->p);
-    if (partition_reserve_ids(target->p, count, wall_us)) return 0;
-    if (sweep(k, wall_us) && partition_reserve_ids(target->p, count, wall_us)) return 0;
+    if (partition_reserve_ids(target->p, count, now_us)) return 0;
+    if (sweep(k, now_us) && partition_reserve_ids(target->p, count, now_us)) return 0;
     return STATUS_CANNOT_WRITE_TO_FILE;
 }
 
-void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us) {
+void once_judge(core *k, owned *target, append_batch *batches, size_t count) {
+    uint64_t now_us = expiry_clock_steady(&k->expiry);
     uint64_t taken = 0, taken_bytes = 0;
     id_group group;
     group.count = group.used = 0;
     for (size_t i = 0; i < count; i++) {
         append_batch *b = &batches[i];
         id_filter filter = {0};
-        b->status = reserve(k, target, b->count, wall_us);
+        b->status = reserve(k, target, b->count, now_us);
         if (b->status != 0) {
             partition_filter_skips(&group, b->count);
         } else {
-            partition_filter(target->p, b, count - i - 1, &filter, &group, UINT32_MAX, wall_us);
+            partition_filter(target->p, b, count - i - 1, &filter, &group, UINT32_MAX, now_us);
             if (b->count > 0 && target->send_limits != NULL)
                 send_limits_judge_behind(target->send_limits, target->p, taken, taken_bytes, target->send_place, b,
                                          k->counters.commits);
@@ -74,13 +74,13 @@ void once_failed(owned *target, append_batch *batches, size_t failed, size_t cou
 }
 
 bool once_filter_large(core *k, owned *target, append_batch *b, id_filter *f, uint32_t *status) {
-    uint64_t wall_us = clock_wall_us();
+    uint64_t now_us = expiry_clock_steady(&k->expiry);
     id_group group;
     group.count = group.used = 0;
     *status = 0;
     if (f->read == 0 && !partition_has_window(target->p)) return true;
-    *status = reserve(k, target, b->count - f->read, wall_us); /* the window may have changed since the last step */
-    if (*status == 0) return partition_filter(target->p, b, 0, f, &group, FILTER_STEP, wall_us);
+    *status = reserve(k, target, b->count - f->read, now_us); /* the window may have changed since the last step */
+    if (*status == 0) return partition_filter(target->p, b, 0, f, &group, FILTER_STEP, now_us);
     partition_take_back_ids(target->p, f->kept);
     return true;
 }

@@ -14,7 +14,7 @@ void once_changed(owned *o);
 void once_paused(core *k, owned *target, const append_batch *batches, size_t count);
 /* Removes from each of the staged batches what is there already, and gives it a status: 0, 10006 without memory for the
  * ids, or what the limits of the topic say. One with a status has a count of 0, one with nothing left, too. */
-void once_judge(core *k, owned *target, append_batch *batches, size_t count, uint64_t wall_us);
+void once_judge(core *k, owned *target, append_batch *batches, size_t count);
 /* The batch `failed` could not be written, and nothing behind it was: what they brought is not known, and who was
  * answered by it is refused, too. */
 void once_failed(owned *target, append_batch *batches, size_t failed, size_t count);

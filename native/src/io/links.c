@@ -20,6 +20,9 @@ typedef struct region_header {
     uint64_t seed;
 } region_header;
 
+#define CLOCK_AT 64u
+_Static_assert(sizeof(region_header) <= CLOCK_AT && CLOCK_AT + sizeof(shared_clock) <= PAGE, "in the header's page");
+
 static size_t pages_offset(void) { return PAGE; }
 static size_t counters_offset(uint32_t shards) { return pages_offset() + (size_t)shards * PAGE; }
 static size_t addresses_offset(uint32_t shards) { return counters_offset(shards) + SHARED_COUNTERS * sizeof(uint32_t); }
@@ -40,6 +43,10 @@ int links_region_format(int fd, uint32_t shards) {
     region_header header = {.magic = REGION_MAGIC, .shards = shards, .descriptor_size = sizeof(descriptor)};
     if (getrandom(&header.seed, sizeof header.seed, 0) != (ssize_t)sizeof header.seed) return -EIO;
     return pwrite(fd, &header, sizeof header, 0) == (ssize_t)sizeof header ? 0 : -EIO;
+}
+
+int links_write_clock(int fd, const shared_clock *clock) {
+    return pwrite(fd, clock, sizeof *clock, CLOCK_AT) == (ssize_t)sizeof *clock ? 0 : -EIO;
 }
 
 static int map_pools(links *l, const int *pool_fds) {
@@ -63,6 +70,7 @@ static int map_region(links *l, int fd) {
     l->counters = (_Atomic uint32_t *)(void *)(l->region + counters_offset(l->shards));
     l->addresses = (_Atomic uint32_t *)(void *)(l->region + addresses_offset(l->shards));
     l->logins = (shared_logins *)(void *)(l->region + logins_offset(l->shards));
+    l->clock = (shared_clock *)(void *)(l->region + CLOCK_AT);
     l->seed = header->seed;
     l->stats = (partition_stats *)(void *)(l->region + stats_offset(l->shards));
     l->owed = (_Atomic int32_t *)(void *)(l->region + owed_offset(l->shards));

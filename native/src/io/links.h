@@ -102,6 +102,7 @@ typedef struct links {
     _Atomic uint32_t *counters;
     _Atomic uint32_t *addresses; /* [shard][row][column] (admission.h) */
     shared_logins *logins;       /* (logins.h) */
+    shared_clock *clock;         /* (log/expiry_clock.h) */
     uint64_t seed;               /* random, the same for all workers of the server */
     const uint8_t **peer_pools;  /* read-only mappings, [shard]; NULL for ourselves */
     size_t pool_bytes;
@@ -112,6 +113,8 @@ typedef struct links {
 size_t links_region_bytes(uint32_t shards);
 /* Sizes a fresh memfd and writes the header. 0 or -errno. */
 int links_region_format(int fd, uint32_t shards);
+/* What time it is from the first look on; before any worker. 0 or -errno. */
+int links_write_clock(int fd, const shared_clock *clock);
 /* Maps everything, bumps our generation and admits the peers that are there. 0 or -errno. The descriptors stay the
  * caller's. */
 int links_open(links *l, uint32_t shard, uint32_t shards, int region_fd, const int *pool_fds, const int *doorbell_fds,

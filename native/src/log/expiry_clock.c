@@ -1,22 +1,142 @@
 /* See expiry_clock.h. */
 #include "log/expiry_clock.h"
 
-uint64_t expiry_clock_now(expiry_clock *c) {
-    int64_t now = c->monotonic_us(c->context), ahead = (int64_t)c->wall_us(c->context) - now;
-    int64_t jump = c->running ? ahead - c->ahead_us : 0;
-    bool large = c->jump_max_us > 0 && jump > 0 && (uint64_t)jump > c->jump_max_us;
-    if (large && !c->doubted) {
-        c->doubted_since_us = now;
-        c->jumps++;
+#define STEADY_BASE_US (INT64_C(1) << 50) /* what is older than the boot has a time, too */
+
+static shared_clock *state_of(expiry_clock *c) { return c->shared != NULL ? c->shared : &c->own; }
+
+static int64_t boot_us(const expiry_clock *c) { return c->monotonic_us(c->context); }
+
+static uint64_t distance(int64_t a, int64_t b) { return a > b ? (uint64_t)(a - b) : (uint64_t)(b - a); }
+
+/* Whether the jump that it doubts is another one than before; `ended_us`: how far that was which is believed now. */
+static bool follow(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t jump_max_us, int64_t *ended_us) {
+    int64_t ahead = t->ahead_us, since = t->doubted_since_us;
+    uint64_t far = distance(wall_ahead, ahead);
+    bool begins = false;
+    *ended_us = 0;
+    if (jump_max_us > 0 && far >= CLOCK_STEP_US) {
+        begins = since == 0 || distance(wall_ahead, t->doubted_ahead_us) >= CLOCK_STEP_US;
+        if (begins) t->doubted_since_us = since = now > 0 ? now : 1;
+        t->doubted_ahead_us = wall_ahead;
+        if ((uint64_t)(now - since) < (far < jump_max_us ? far : jump_max_us)) return begins;
+        *ended_us = wall_ahead - ahead;
     }
-    c->doubted = large && (uint64_t)(now - c->doubted_since_us) < c->jump_max_us;
-    c->jump_us = c->doubted ? (uint64_t)jump : 0;
-    if (!c->doubted) c->ahead_us = ahead;
-    c->running = true;
-    return (uint64_t)(now + c->ahead_us);
+    t->ahead_us = wall_ahead;
+    t->doubted_since_us = 0;
+    return begins;
 }
 
-void expiry_clock_begin(expiry_clock *c, uint64_t believed_us) {
-    c->ahead_us = (int64_t)believed_us - c->monotonic_us(c->context);
-    c->running = true;
+/* What was stamped since the jump is older by its stamps than it is. */
+static void remember_doubt(shared_clock *s, int64_t since, int64_t now, int64_t ahead, int64_t ended_us) {
+    clock_doubt *d = &s->doubts[s->doubts_ended % SHARED_DOUBTS];
+    d->ended_us = 0;
+    d->first_us = (uint64_t)(since + ahead);
+    d->ended_us = (uint64_t)(now + ahead + ended_us);
+    s->doubts_ended++;
+}
+
+static void look(expiry_clock *c, shared_clock *s) {
+    int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now, ended;
+    if (!s->running) {
+        s->believed.ahead_us = s->stamps.ahead_us = wall_ahead;
+        s->running = 1;
+        return;
+    }
+    int64_t since = s->stamps.doubted_since_us, ahead = s->stamps.ahead_us;
+    follow(&s->stamps, now, wall_ahead, s->jump_max_us, &ended);
+    if (ended > 0) remember_doubt(s, since, now, ahead, ended);
+    if (follow(&s->believed, now, wall_ahead, s->jump_max_us, &ended)) s->jumps++;
+    s->jump_us = s->believed.doubted_since_us != 0 ? wall_ahead - s->believed.ahead_us : 0;
+}
+
+/* The time of a track. */
+static uint64_t now_of(expiry_clock *c, shared_clock *s, const clock_track *t) {
+    if (c->shared == NULL || c->looks) look(c, s);
+    if (!s->running || s->jump_max_us == 0) return c->wall_us(c->context);
+    return (uint64_t)(boot_us(c) + t->ahead_us);
+}
+
+uint64_t expiry_clock_now(expiry_clock *c) {
+    shared_clock *s = state_of(c);
+    return now_of(c, s, &s->believed);
+}
+
+uint64_t expiry_clock_stamp(expiry_clock *c) {
+    shared_clock *s = state_of(c);
+    return now_of(c, s, &s->stamps);
+}
+
+uint64_t expiry_clock_steady(expiry_clock *c) { return (uint64_t)(boot_us(c) + STEADY_BASE_US); }
+
+uint64_t expiry_clock_steady_at(expiry_clock *c, uint64_t stamp_us, uint64_t now_us, uint64_t steady_us) {
+    uint64_t since = expiry_clock_reaches(c, stamp_us, 0), age = now_us > since ? now_us - since : 0;
+    return steady_us > age ? steady_us - age : 0;
+}
+
+uint64_t expiry_clock_first_younger(expiry_clock *c, uint64_t now_us, uint64_t age_us) {
+    const shared_clock *s = state_of(c);
+    if (now_us < age_us) return 0;
+    uint64_t first = now_us - age_us + 1, found = first;
+    for (uint32_t i = 0; i < SHARED_DOUBTS; i++) {
+        uint64_t ended = s->doubts[i].ended_us, begun = s->doubts[i].first_us;
+        if (ended >= first && begun < found) found = begun;
+    }
+    return found;
+}
+
+uint64_t expiry_clock_reaches(expiry_clock *c, uint64_t stamp_us, uint64_t age_us) {
+    const shared_clock *s = state_of(c);
+    uint64_t since = stamp_us;
+    for (uint32_t i = 0; i < SHARED_DOUBTS; i++) {
+        uint64_t ended = s->doubts[i].ended_us;
+        if (stamp_us >= s->doubts[i].first_us && ended > since) since = ended;
+    }
+    return since > UINT64_MAX - age_us ? UINT64_MAX : since + age_us;
+}
+
+static void begin_track(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t time_us, uint64_t doubted_us) {
+    t->ahead_us = time_us != 0 ? (int64_t)time_us - now : wall_ahead;
+    t->doubted_ahead_us = wall_ahead;
+    t->doubted_since_us = doubted_us == 0 ? 0 : now > (int64_t)doubted_us ? now - (int64_t)doubted_us : 1;
+}
+
+void expiry_clock_begin(expiry_clock *c, const clock_memory *memory) {
+    shared_clock *s = state_of(c);
+    int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now;
+    begin_track(&s->believed, now, wall_ahead, memory->believed_us, memory->believed_doubted_us);
+    begin_track(&s->stamps, now, wall_ahead, memory->stamps_us, memory->stamps_doubted_us);
+    for (uint32_t i = 0; i < SHARED_DOUBTS; i++) {
+        if (memory->doubts[i][1] == 0) continue;
+        clock_doubt *d = &s->doubts[s->doubts_ended++ % SHARED_DOUBTS];
+        d->first_us = memory->doubts[i][0];
+        d->ended_us = memory->doubts[i][1];
+    }
+    s->running = 1;
+}
+
+static uint64_t doubted_us(const clock_track *t, int64_t now) {
+    int64_t since = t->doubted_since_us;
+    return since == 0 ? 0 : (uint64_t)(now - since) + 1;
+}
+
+void expiry_clock_recall(expiry_clock *c, clock_memory *memory) {
+    *memory = (clock_memory){.believed_us = expiry_clock_now(c), .stamps_us = expiry_clock_stamp(c)};
+    shared_clock *s = state_of(c);
+    memory->believed_doubted_us = doubted_us(&s->believed, boot_us(c));
+    memory->stamps_doubted_us = doubted_us(&s->stamps, boot_us(c));
+    uint64_t ended = s->doubts_ended;
+    for (uint64_t i = 0; i < SHARED_DOUBTS; i++) { /* the oldest first: `begin` counts on from there */
+        const clock_doubt *d = &s->doubts[(ended + i) % SHARED_DOUBTS];
+        memory->doubts[i][0] = d->first_us;
+        memory->doubts[i][1] = d->ended_us;
+    }
+}
+
+uint64_t expiry_clock_session_number(expiry_clock *c) {
+    shared_clock *s = state_of(c);
+    uint64_t now = expiry_clock_now(c), last = s->session_number, next;
+    do next = last + 1 > now ? last + 1 : now;
+    while (!atomic_compare_exchange_weak(&s->session_number, &last, next));
+    return next;
 }

@@ -77,7 +77,7 @@ typedef struct partition_options {
     partition_level level;
     uint64_t log_start;             /* below it nothing is served; 0: at the first segment */
     const partition_limits *limits; /* NULL: none */
-    expiry_clock *clock;            /* outlives the partition; needed where a limit has an age */
+    expiry_clock *clock;            /* outlives the partition; needed where a limit has an age, and for a window */
     known_users *users;             /* outlives the partition; NULL: each user is there */
     /* `memory` only: the journal holds less than these; a batch that would fill it is written with it, and so is one
      * for which there is no memory. */

@@ -7,8 +7,6 @@
 #define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
 #define DROPPED_MAX 64u   /* segments in a step for their bytes */
 
-static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
 /* What was acknowledged a second ago by a clock that nobody sets. */
 static void settle(partition *p, int64_t now) {
     if (p->start.settling_since_us != 0 && now - p->start.settling_since_us < SETTLE_US) return;
@@ -49,14 +47,18 @@ static void limit_bytes(partition *p) {
         if (partition_drop_oldest(p) == 0) return;
 }
 
+static bool has_aged(const partition *p, const segment *s, uint64_t age, uint64_t now) {
+    return expiry_clock_reaches(p->clock, s->first_timestamp, age) <= now;
+}
+
 /* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
 static void roll_on_age(partition *p) {
     const segment *s = segment_active(&p->segments);
     bool aged = p->limits.expiry_us > 0 || p->roll_at_us != UINT64_MAX;
     if (!aged || s == NULL || s->count == 0 || p->roll_pending) return;
     uint64_t now = expiry_clock_now(p->clock);
-    bool expired = p->limits.expiry_us > 0 && sum(s->first_timestamp, p->limits.expiry_us) <= now;
-    if (!expired && p->roll_at_us > now) return;
+    bool expired = p->limits.expiry_us > 0 && has_aged(p, s, p->limits.expiry_us, now);
+    if (!expired && (p->roll_at_us > now || !has_aged(p, s, p->limits.segment_age_us, now))) return;
     p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
 }
 

@@ -53,7 +53,7 @@ void partition_hide(partition *p, uint64_t offset) {
 static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *offset) {
     *offset = partition_first_offset(p);
     if (now < age) return true;
-    uint64_t t = now - age + 1, k = 0;
+    uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
     for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
         if (s->count == 0 || s->last_timestamp < t) continue;
@@ -79,7 +79,7 @@ static bool next_expiry(partition *p, uint64_t age, uint64_t *at) {
             timestamp = s->last_timestamp; /* damage: nothing behind it is older */
         }
     }
-    *at = sum(timestamp, age);
+    *at = expiry_clock_reaches(p->clock, timestamp, age);
     return true;
 }
 

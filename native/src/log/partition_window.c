@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "base/clock.h"
+#include "log/expiry_clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +30,10 @@ bool partition_set_window(partition *p, id_memory *memory, uint64_t entries_max,
 
 bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
     id_window *w = p->window;
-    ASSERT(w != NULL);
+    ASSERT(w != NULL && p->clock != NULL);
     if (!id_window_reserve(w, count)) return false;
     uint32_t hashes[ID_GROUP_MAX];
+    uint64_t now = expiry_clock_now(p->clock), steady = expiry_clock_steady(p->clock);
     for (size_t first = 0, end; first < count; first = end) {
         end = count - first < ID_GROUP_MAX ? count : first + ID_GROUP_MAX;
         for (size_t i = first; i < end; i++) {
@@ -42,25 +43,21 @@ bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
         for (size_t i = first; i < end; i++) {
             const uint8_t *entry = entries + i * LOADED_BYTES;
             const uint64_t id[2] = {load_u64(entry), load_u64(entry + 8)};
-            id_window_add(w, id, hashes[i - first], load_u64(entry + 16), true);
+            uint64_t time_us = expiry_clock_steady_at(p->clock, load_u64(entry + 16), now, steady);
+            id_window_add(w, id, hashes[i - first], time_us, true);
         }
     }
     return true;
 }
 
-/* The clock of records, which never falls. */
-static uint64_t time_of(const partition *p, uint64_t now_us) {
-    return now_us > p->last_timestamp ? now_us : p->last_timestamp;
-}
-
 void partition_expire_ids(partition *p, uint64_t now_us) {
-    if (p->window != NULL) id_window_expire(p->window, time_of(p, now_us), 0);
+    if (p->window != NULL) id_window_expire(p->window, now_us, 0);
 }
 
 bool partition_reserve_ids(partition *p, uint64_t count, uint64_t now_us) {
     if (p->window == NULL) return true;
     uint64_t leave = count * 2 > EXPIRE_STEP ? count * 2 : EXPIRE_STEP;
-    id_window_expire(p->window, time_of(p, now_us), leave < UINT32_MAX ? (uint32_t)leave : UINT32_MAX);
+    id_window_expire(p->window, now_us, leave < UINT32_MAX ? (uint32_t)leave : UINT32_MAX);
     return id_window_reserve(p->window, count);
 }
 
@@ -105,11 +102,10 @@ static void filter_group(partition *p, append_batch *b, id_filter *f, id_group *
 
 bool partition_filter(partition *p, append_batch *b, size_t behind, id_filter *f, id_group *g, uint32_t most,
                       uint64_t now_us) {
-    uint64_t time_us = time_of(p, now_us);
     while (most > 0 && f->read < b->count) {
         uint32_t before = f->read;
         if (g->used == g->count) look_ahead(p, b, behind, f, most, g);
-        filter_group(p, b, f, g, most, time_us);
+        filter_group(p, b, f, g, most, now_us);
         most -= f->read - before;
     }
     if (f->read < b->count) return false;
@@ -128,6 +124,6 @@ void partition_take_back_ids(partition *p, uint64_t count) {
 
 bool partition_window_holds(partition *p, uint64_t end) {
     if (p->window == NULL) return false;
-    id_window_expire(p->window, time_of(p, clock_wall_us()), EXPIRE_STEP);
+    id_window_expire(p->window, expiry_clock_steady(p->clock), EXPIRE_STEP);
     return p->next_offset - p->window->count < end && p->window->count > 0;
 }

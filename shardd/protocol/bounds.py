@@ -20,6 +20,7 @@ PARTITIONS_MAX: Final = 10_000  # of one request, all topics together
 SEGMENTS_MAX: Final = 1_000_000  # of one reply
 _LIST_SEGMENTS: Final = 1
 _TELL_EPOCHS: Final = 2  # version 2
+_ASK_SYNC: Final = 4  # version 3
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")
 _EPOCH: Final = struct.Struct("<IQ")
@@ -37,11 +38,12 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
     topics: tuple[TopicSelection, ...]
     segments: bool = False
     epochs: bool = False
+    sync: bool = False  # what is not on the device is to come there soon
 
     @classmethod
     def read(cls, reader: Reader) -> GetPartitionBounds:
         flags, count = reader.u8(), reader.u32()
-        if flags & ~(_LIST_SEGMENTS | _TELL_EPOCHS) or not 1 <= count <= TOPICS_MAX:
+        if flags & ~(_LIST_SEGMENTS | _TELL_EPOCHS | _ASK_SYNC) or not 1 <= count <= TOPICS_MAX:
             raise ShardError(Status.INVALID_FORMAT, f"flags {flags}, {count} topics")
         topics, total = [], 0
         for _ in range(count):
@@ -53,10 +55,12 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
             if len(set(ids)) != partitions:
                 raise ShardError(Status.INVALID_FORMAT, "a partition twice")
             topics.append(TopicSelection(stream, topic, ids))
-        return cls(tuple(topics), bool(flags & _LIST_SEGMENTS), bool(flags & _TELL_EPOCHS))
+        asked = (bool(flags & each) for each in (_LIST_SEGMENTS, _TELL_EPOCHS, _ASK_SYNC))
+        return cls(tuple(topics), *asked)
 
     def encode(self) -> bytes:
         flags = (_LIST_SEGMENTS if self.segments else 0) | (_TELL_EPOCHS if self.epochs else 0)
+        flags |= _ASK_SYNC if self.sync else 0
         parts = [wire.u8(flags), wire.u32(len(self.topics))]
         for each in self.topics:
             ids = struct.pack(f"<{len(each.partitions)}I", *each.partitions)

@@ -104,7 +104,7 @@ class Extension(msgspec.Struct, frozen=True):
 EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
-    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 2, "get_partition_bounds"),
+    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 3, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.UNUSED_OFFSETS, 1, "unused_offsets"),
     Extension(ExtensionCode.SEND_ONCE_DIGEST, 1, "send_once_digest"),

@@ -24,6 +24,7 @@ from shardd.runtime.threads import Threads, UnwantedError
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
+from shardd.service.partition_calls import PartitionCalls
 from shardd.service.statistics import Statistics
 from shardd.service.topics import Keep, Kept
 
@@ -46,8 +47,16 @@ _Selected = list[tuple[Stream, Topic, list[Partition] | tuple[Partition, ...]]]
 class BoundsService:
     """Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, statistics: Statistics, threads: Threads, data_directory: Path) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        statistics: Statistics,
+        threads: Threads,
+        data_directory: Path,
+        calls: PartitionCalls,
+    ) -> None:
         self._metadata = metadata
+        self._calls = calls
         self._statistics = statistics
         self._threads = threads
         self._data_directory = data_directory
@@ -61,6 +70,8 @@ class BoundsService:
         found: list[TopicPartitions[Kept]] = [
             TopicPartitions(*_names(stream, topic), []) for stream, topic, _ in selected
         ]
+        if request.sync:
+            await self._statistics.take(identity, self._ask_syncs(selected))
         if request.segments:
             async with self._listing.turn((str(identity.user),)):
                 await self._find_with_segments(identity, selected, found, keep)
@@ -91,6 +102,14 @@ class BoundsService:
         for (_, _, partitions), topic in zip(selected, found, strict=True):
             for partition in partitions:
                 topic.partitions.append(keep(self._bounds(partition)))
+                yield
+
+    def _ask_syncs(self, selected: _Selected) -> Iterator[None]:
+        for stream, topic, partitions in selected:
+            for partition in partitions:
+                each = self._bounds(partition)
+                if each.durable_end < each.end:
+                    self._calls.ask_sync(self._calls.home(stream, topic, partition))
                 yield
 
     def end_of(self, partition: Partition) -> int:

@@ -6,6 +6,7 @@ Each call goes to the owner: to the engine here, or over the bus to the shard th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
@@ -25,6 +26,7 @@ from shardd.protocol.namespaces import partition_ids
 from shardd.protocol.topic_setting_table import ARCHIVE
 from shardd.protocol.unused_offsets import PLACES_AT_ONCE
 from shardd.runtime.channel import BusError, Channel, Senders
+from shardd.service.asked_syncs import AskedSyncs
 from shardd.service.base import partition_at, partition_namespace
 from shardd.service.lease_table import Leases, Place
 
@@ -47,6 +49,7 @@ class Operation(IntEnum):
     STORE_OFFSET = 5
     LEASE = 6
     UNUSED_OFFSETS = 7
+    ASK_SYNC = 8  # answered at once
 
 
 class Home(msgspec.Struct, array_like=True, frozen=True):
@@ -130,6 +133,8 @@ class PartitionCalls:
         self._trash_directory = trash_directory(data_directory)
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
+        self._asked_here = AskedSyncs(self._sync_asked)
+        self._asked_elsewhere: dict[int, AskedSyncs[Home]] = {}
         bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
 
     def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
@@ -180,6 +185,25 @@ class PartitionCalls:
         `ShardError` 3007, 4007, or 10009 when the sync failed (the partition is poisoned then).
         """
         self._raise(await self._call(_Call(Operation.FLUSH, home, fsync=fsync)))
+
+    def ask_sync(self, home: Home) -> None:
+        """What the partition has now is to come to the device soon; nothing is said when it does not."""
+        place = home.namespace, home.incarnation
+        if home.shard == self._bus.shard:
+            self._asked_here.ask(place, place)
+            return
+        asked = self._asked_elsewhere.get(home.shard)
+        if asked is None:
+            asked = self._asked_elsewhere[home.shard] = AskedSyncs(self._forward_asked)
+        asked.ask(place, home)
+
+    async def _forward_asked(self, home: Home) -> None:
+        with contextlib.suppress(ShardError):
+            await self._call(_Call(Operation.ASK_SYNC, home))
+
+    async def _sync_asked(self, place: Place) -> None:
+        with contextlib.suppress(KeyError):  # deleted or purged meanwhile
+            await self._sync(place)
 
     async def delete_segments(self, home: Home, count: int) -> None:
         """Up to `count` of the oldest sealed segments go, as far as no stored offset and no reader needs them.
@@ -242,6 +266,9 @@ class PartitionCalls:
             return await self._unused(place, call)
         if call.operation is Operation.LEASE:
             return _Answer(self._leases.take(place, call.user, call.offset, call.count))
+        if call.operation is Operation.ASK_SYNC:
+            self._asked_here.ask(place, place)
+            return _Answer(Status.OK)
         status = engine.partition_flush(*place)
         if status == Status.OK and call.fsync:
             status = await self._sync(place)

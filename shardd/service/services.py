@@ -99,7 +99,7 @@ class Services:
         self.groups = GroupService(metadata, self.members, engine, bus.shards, statistics.answers)
         self.extensions = ExtensionService(metadata, bus, parts.figures, parts.server.started_at_us)
         self.figures = FiguresService(metadata, statistics, engine, sessions, parts.figures, parts.settings.metrics)
-        self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory)
+        self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory, self.partition_calls)
         self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
         self.unused_offsets = UnusedOffsetService(metadata, self.partition_calls, self.members)

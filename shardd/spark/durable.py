@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from msgspec.structs import replace
+
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import planner
 from shardd.spark.options import SourceOptions
@@ -35,6 +37,7 @@ def discover(
     while waiting:
         if time.monotonic() >= until_s:
             raise NotDurableError(_said(waiting))
+        server.ask_sync(_places(waiting))
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _PAUSE_MAX_S)
         there = _flat(planner.discover(server, options, begun=True))
@@ -50,11 +53,26 @@ def _waiting(options: SourceOptions, bounds: planner.Bounds) -> dict[_Place, Par
     """The partitions whose last messages are asked for and are not known to be on the device."""
     if not options.durable:
         return {}
+    readable = {place: replace(each, end=_readable_end(options, each)) for place, each in _flat(bounds).items()}
     return {
         place: each
-        for place, each in _flat(bounds).items()
+        for place, each in readable.items()
         if each.durable_end < min(each.end, _asked_end(options.ending, place, each.end))
     }
+
+
+def _readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
+    """The end of what such a query reads: of sealed segments only, if it reads cold."""
+    if not planner.only_sealed(options):
+        return partition.end
+    return max((each.end for each in partition.segments if each.sealed), default=partition.first)
+
+
+def _places(waiting: dict[_Place, PartitionBounds]) -> dict[TopicName, tuple[int, ...]]:
+    found: dict[TopicName, tuple[int, ...]] = {}
+    for name, partition in waiting:
+        found[name] = (*found.get(name, ()), partition)
+    return found
 
 
 def _asked_end(ending: Positions, place: _Place, end: int) -> int:
@@ -73,6 +91,7 @@ def _said(waiting: dict[_Place, PartitionBounds]) -> str:
     more = f" (and messages of {len(waiting) - 1} more partitions)" if len(waiting) > 1 else ""
     return (
         f"offsets {max(each.durable_end, each.first)} to {each.end} of partition {n} of '{name}'{more} are not known to"
-        f" be on the device after {WAIT_S:g} s: the server's system.partition.sync_interval is longer, or its device"
-        " does not answer; isolation=visible reads them now"
+        f" be on the device after {WAIT_S:g} s, though a sync was asked for: the server's device does not answer, or"
+        " the server is of an earlier version and its system.partition.sync_interval is longer; isolation=visible reads"
+        " them now"
     )

@@ -57,7 +57,7 @@ def discover(
 ) -> dict[TopicName, TopicBounds]:
     """Bounds of everything the options select. What is gone of it is left out with failOnDataLoss=false, for a stream
     that has `begun` all of it. `TopicMissingError`."""
-    segments = segments or _only_sealed(options)
+    segments = segments or only_sealed(options)
     if options.pattern is not None:
         return _matching(server, options.pattern, segments=segments)
     found: dict[TopicName, TopicBounds] = {}
@@ -102,7 +102,7 @@ def _matching(server: Server, pattern: str, *, segments: bool) -> dict[TopicName
     return found
 
 
-def _only_sealed(options: SourceOptions) -> bool:
+def only_sealed(options: SourceOptions) -> bool:
     return options.read_mode is ReadMode.COLD and options.path is not None
 
 
@@ -120,7 +120,7 @@ def readable_end(options: SourceOptions, partition: PartitionBounds) -> int:
     It can be lower than before: what a restarted owner found is not known to be on the device until its next sync.
     """
     end = min(partition.end, partition.durable_end) if options.durable else partition.end
-    if _only_sealed(options):
+    if only_sealed(options):
         sealed = max((each.end for each in partition.segments if each.sealed), default=partition.first)
         end = min(end, sealed)
     return max(end, partition.first)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
@@ -61,6 +62,7 @@ class Server:
         self._retries = retries
         self._connection: Connection | None = None
         self._stock = False  # no extension commands
+        self._syncs = True  # GET_PARTITION_BOUNDS takes the question for one
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_connection": None}
@@ -119,6 +121,17 @@ class Server:
         for name, partitions in topics.items():
             found[name] = self._topic_bounds(name, partitions, segments)
         return found
+
+    def ask_sync(self, topics: Mapping[TopicName, tuple[int, ...]]) -> None:
+        """What these partitions have is to come to the device soon. A server before version 3 of the command does
+        nothing. `ServerUnreachableError`."""
+        for name, partitions in topics.items():
+            request = GetPartitionBounds((TopicSelection(name.stream, name.topic, partitions),), sync=True)
+            try:
+                if not self._stock and self._syncs:
+                    self._call(partial(Connection.partition_bounds, request=request))
+            except ShardError as error:  # what is gone or not allowed the next look at the bounds tells
+                self._syncs = error.status is not Status.INVALID_FORMAT
 
     def _topic_bounds(self, name: TopicName, partitions: tuple[int, ...], segments: bool) -> TopicBounds:
         request = GetPartitionBounds((TopicSelection(name.stream, name.topic, partitions),), segments)

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from shardd.client import Connection, Credentials
+from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
+from shardd.protocol.permissions import Permissions
 from shardd.protocol.requests import FlushUnsavedBuffer
-from shardd.spark import durable
+from shardd.spark import durable, server
 from tests.spark import direct
 from tests.spark.support import Topic, settle
 from tests.support import wire
@@ -29,9 +31,9 @@ NEVER = "1 h"
 def served(directory: Path, interval: str) -> Iterator[Topic]:
     """Two partitions, 300 messages each."""
     env = {"SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": interval}
-    with Server(directory / "data", env=env) as server, wire.connect(server.address) as connection:
+    with Server(directory / "data", env=env) as running, wire.connect(running.address) as connection:
         connection.create_topic(connection.create_stream("s"), "rows", 2)
-        topic = Topic(server, "s", connection)
+        topic = Topic(running, "s", connection)
         for partition in range(2):
             topic.send(partition, 300)
         yield topic
@@ -62,9 +64,37 @@ def test_a_stream_that_takes_what_there_is_reads_everything(tmp_path: Path) -> N
         assert set(stream.run()) == topic.rows()
 
 
+def test_a_batch_query_brings_what_it_reads_to_the_device(tmp_path: Path) -> None:
+    """The server by itself would do it an hour later."""
+    with served(tmp_path, NEVER) as topic:
+        assert set(direct.everything(topic.options())) == topic.rows()
+        stream = direct.Stream(topic.options(startingOffsets="earliest"))
+        topic.send(0, 5)
+        stream.reader.prepareForTriggerAvailableNow()
+        assert set(stream.run()) == topic.rows()
+
+
+def test_the_right_to_poll_is_enough_to_ask_for_a_sync(tmp_path: Path) -> None:
+    with served(tmp_path, NEVER) as topic:
+        rights = Permissions(read_streams=True, read_topics=True, poll_messages=True)
+        request = account_requests.CreateUserRequest("reader", "secret", 1, rights)
+        topic.connection.request(Code.CREATE_USER, request.encode())
+        options = topic.options(username="reader", password="secret")
+        assert set(direct.everything(options)) == topic.rows()
+
+
+def test_a_cold_query_waits_only_for_segments_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.Server, "ask_sync", lambda *_: None)
+    monkeypatch.setattr(durable, "WAIT_S", 0.5)
+    with served(tmp_path, NEVER) as topic:
+        options = topic.options(path=str(topic.server.data_dir), readMode="cold")
+        assert direct.everything(options) == []
+
+
 def test_a_sync_that_does_not_come_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert durable.WAIT_S < 30
     monkeypatch.setattr(durable, "WAIT_S", 0.5)
+    monkeypatch.setattr(server.Server, "ask_sync", lambda *_: None)  # as a server of an earlier version
     with served(tmp_path, NEVER) as topic:
         request = FlushUnsavedBuffer("s", "rows", 0, True).encode()
         with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:

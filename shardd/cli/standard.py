@@ -102,6 +102,8 @@ def carried_out(work: Callable[[], None]) -> None:
             status = ended.code
         except UnicodeEncodeError as error:
             status = _undecodable(error)
+        except OSError as error:
+            status = _unusable_path(error)
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = status or EXIT_INTERRUPTED
@@ -119,3 +121,14 @@ def _undecodable(error: UnicodeEncodeError) -> int:
         raise error
     print("shardd: an argument is not UTF-8; names and values of the server are", file=sys.stderr)
     return EXIT_USAGE
+
+
+def _unusable_path(error: OSError) -> int:
+    """A path that was given, and that the system does not take. What goes wrong with other files is a fault of ours."""
+    path = "" if error.filename is None else os.fsdecode(error.filename)
+    given = [part for word in sys.argv[1:] for part in (word, word.partition("=")[2]) if part]
+    if not path or (error.errno != errno.ENAMETOOLONG and not any(each in path for each in given)):
+        raise error
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in path)
+    print(f"shardd: {shown}: {error.strerror}", file=sys.stderr)
+    return EXIT_FAILED

@@ -24,14 +24,17 @@ _log = logging.getLogger(__name__)
 
 
 class Follower:
-    """One subscription that may wait. `end`: the partition's, as far as it is known here."""
+    """One subscription that may wait. `end`: the partition's, as far as it is known here; `history`: to which that
+    belongs. `is_in_doubt`: the partition has another one."""
 
-    def __init__(self, call: Call, stream: StreamInfo, partition: int, end: int) -> None:
+    def __init__(self, call: Call, stream: StreamInfo, partition: int, end: int, history: int = 0) -> None:
         self.call = call
         self.stream = stream
         self.seen: StreamInfo | None = stream  # as it was when it last woke this one
         self.partition = partition
         self.end = end
+        self.history = history
+        self.is_in_doubt = False
         self.wakes = 0
         self.at_worker = False  # one waits there for it
         self._wake: asyncio.Future[None] | None = None
@@ -123,6 +126,8 @@ class Followers:
             found = await follower.call.ask("wait_for_messages", {**place, "offset": end, "timeout_ms": WAIT_MS})
             if found:
                 self._advance(follower.key, end + 1)
+            else:
+                await self._look([follower])  # a purge ends no wait
         except (ShardError, WorkerLostError, RpcError) as error:
             _log.debug("ends of partitions are looked up instead: %s", error)
             await asyncio.sleep(_AGAIN_S)
@@ -148,9 +153,16 @@ class Followers:
         try:
             for key, bounds in (await self._partitions.bounds(followers[0].call, asked)).items():
                 self._advance(key, bounds.end)
+                self._compare(key, bounds.history)
         except (ShardError, WorkerLostError, RpcError) as error:
             _log.debug("ends of partitions are looked up again: %s", error)
             for follower in followers:  # each finds out itself what became of it
+                follower.wake()
+
+    def _compare(self, key: Key, history: int) -> None:
+        for follower in self._of.get(key, ()):
+            if follower.history != history:
+                follower.is_in_doubt = True
                 follower.wake()
 
     def _advance(self, key: Key, end: int) -> None:

@@ -25,10 +25,11 @@ _NUMBER_BYTES: Final = 8
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Offsets [first, end) are there."""
+    """Offsets [first, end) are there. `history`: a purge begins another one; 0: not known."""
 
     first: int
     end: int
+    history: int = 0
 
     @property
     def newest(self) -> int:
@@ -40,10 +41,13 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Polled(msgspec.Struct, frozen=True):
-    """`records`: `count` of them as they are stored."""
+    """`records`: `count` of them as they are stored, of a history with the offsets [first, end)."""
 
     count: int
     records: bytes
+    history: int = 0
+    first: int = 0
+    end: int = 0
 
 
 Wanted = tuple[StreamInfo, tuple[int, ...]]
@@ -68,7 +72,7 @@ class Partitions:
                 said = await call.ask("get_partition_bounds", {"topics": topics})
             for (stream, _), topic in zip(piece, said, strict=True):
                 for each in topic["partitions"]:
-                    found[stream.incarnation, each["id"]] = Bounds(each["first"], each["end"])
+                    found[stream.incarnation, each["id"]] = Bounds(each["first"], each["end"], each["incarnation"])
         return found
 
     async def poll(
@@ -77,7 +81,7 @@ class Partitions:
         """ShardError, WorkerLostError, RpcError."""
         async with self._polls:
             said = await call.ask("poll_messages", _poll(stream, partition, kind, value, count))
-        return Polled(said["count"], said["records"])
+        return Polled(said["count"], said["records"], said["incarnation"], said["first_offset"], said["end"])
 
     async def first_from(self, call: Call, stream: StreamInfo, partition: int, timestamp_us: int) -> int | None:
         """The offset of the first message that is not older."""

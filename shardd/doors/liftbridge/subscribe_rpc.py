@@ -4,6 +4,7 @@ the messages of a partition, a window at a time."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -13,14 +14,14 @@ from shardd.doors.liftbridge.calls import Call, Large
 from shardd.doors.liftbridge.delivery import Delivered, Frame
 from shardd.doors.liftbridge.followers import Follower, Followers
 from shardd.doors.liftbridge.members import Slot, SlotKey, Slots
-from shardd.doors.liftbridge.partitions import Bounds, Partitions
+from shardd.doors.liftbridge.partitions import Bounds, Partitions, Polled
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.liftbridge.status import RpcError, failed_precondition, invalid, not_found, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import positions
-from shardd.protocol.liftbridge.positions import Asked, PositionError, Span, StartPosition, StopPosition
+from shardd.protocol.liftbridge.positions import NO_STOP, Asked, PositionError, Span, StartPosition, StopPosition
 from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 from shardd.protocol.primitives import PollingKind
 
@@ -33,6 +34,7 @@ STOP_REACHED: Final = "Stop offset reached"
 END_OF_READONLY: Final = "End of readonly partition"
 CLOSED: Final = "commit log was closed"
 DELETED: Final = "commit log was deleted"
+_log = logging.getLogger(__name__)
 _FOR_A_WHILE: Final = frozenset({Status.SHARD_COMMUNICATION_ERROR, Status.DISCONNECTED, Status.CLIENT_NOT_FOUND})
 
 
@@ -59,7 +61,7 @@ class SubscribeRpc:
             span = await self._span(call, request, stream, bounds)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
-        follower = Follower(call, stream, partition, bounds.end)
+        follower = Follower(call, stream, partition, bounds.end, bounds.history)
         if group:
             self._require_no_newer(key, request)
             slot = self._slots.take(key, request.consumer.groupEpoch, follower.wake)
@@ -139,7 +141,7 @@ class SubscribeRpc:
             return []
         if reading.reached:
             raise RpcError(StatusCode.RESOURCE_EXHAUSTED, reading.end_text)
-        if reading.next_offset < follower.end or readonly:
+        if reading.next_offset < follower.end or readonly or follower.is_in_doubt:
             messages = await reading.read()
             if messages or reading.reached:
                 return messages
@@ -172,11 +174,15 @@ class _Reading:
         """The next window. RpcError. `again`: it is to be tried once more."""
         self.again = False
         try:
-            delivered, size = await self._poll()
+            polled = await self._poll()
         except (ShardError, WorkerLostError) as error:
             await self._judge(error)
             return []
         self._tries = 0
+        if self._begins_anew(polled):
+            self.again = True
+            return []
+        delivered, size = self._delivered(polled)
         if delivered.larger_bytes:
             self.close()
             self._large = await self.follower.call.large_room(delivered.larger_bytes)
@@ -199,12 +205,30 @@ class _Reading:
             self._large.leave()
             self._large = None
 
-    async def _poll(self) -> tuple[Delivered, int]:
-        """What has come, and how many bytes that is."""
+    def _begins_anew(self, polled: Polled) -> bool:
+        """Whether the partition was purged meanwhile: its messages have offsets from the beginning again. Where it was
+        to stop belongs to what is gone. RpcError."""
         follower = self.follower
-        polled = await self._partitions.poll(
+        follower.is_in_doubt = False
+        if polled.history == follower.history:
+            return False
+        if self._stop != NO_STOP:
+            raise not_found(DELETED)
+        _log.info(
+            "%s partition %d was purged: a subscription that was at offset %d begins at %d",
+            *(follower.stream.name, follower.partition, self.next_offset, polled.first),
+        )
+        follower.history, follower.end, self.next_offset = polled.history, polled.end, polled.first
+        return True
+
+    async def _poll(self) -> Polled:
+        follower = self.follower
+        return await self._partitions.poll(
             follower.call, follower.stream, follower.partition, PollingKind.OFFSET, self.next_offset, self._count
         )
+
+    def _delivered(self, polled: Polled) -> tuple[Delivered, int]:
+        """What has come, and how many bytes that is."""
         most = WINDOW_BYTES if self._large is None else max(WINDOW_BYTES, self._large.size)
         delivered = self._frame.delivered(polled.records, polled.count, self.next_offset, self._stop, most)
         return delivered, sum(map(len, delivered.messages))

@@ -192,6 +192,27 @@ static void test_a_stored_offset_that_moves_on_frees_no_more_than_the_size_wants
     close_all(p, &m);
 }
 
+static void test_messages_go_soon_after_their_second(void) {
+    for (int before = 0; before < 12; before++) {
+        static model m;
+        partition *p = opened(&m, 1 << 20, &(partition_limits){.messages_max = 1});
+        partition_cleaned done;
+        send_one(p, &m);
+        for (int i = 0; i < before; i++, monotonic_now += 100000)
+            CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+        send_one(p, &m);
+        send_one(p, &m);
+        int64_t sent = monotonic_now;
+        for (int i = 0; i < 40 && partition_first_offset(p) < 2; i++, monotonic_now += 100000)
+            CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+        CHECK(monotonic_now - sent > 1000000 && monotonic_now - sent <= 1400000);
+        CHECK_EQUAL(partition_first_offset(p), 2);
+        close_all(p, &m);
+        test_root_remove();
+        test_root_make();
+    }
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_segment_grows_to_the_size_of_its_topic);
@@ -199,6 +220,7 @@ int main(void) {
     RUN(test_an_idle_segment_is_sealed_once);
     RUN(test_a_large_batch_rolls_an_old_segment_before_its_first_part);
     RUN(test_whole_segments_go_and_the_active_one_stays);
+    RUN(test_messages_go_soon_after_their_second);
     RUN(test_stored_offsets_hold_whole_segments_back);
     RUN(test_a_stored_offset_that_moves_on_frees_no_more_than_the_size_wants);
     test_root_remove();

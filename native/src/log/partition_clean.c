@@ -7,12 +7,21 @@
 #define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
 #define DROPPED_MAX 64u   /* segments in a step for their bytes */
 
-/* What was acknowledged a second ago by a clock that nobody sets. */
+/* What was acknowledged a second ago by a clock that nobody sets, or at most a quarter more than that. */
 static void settle(partition *p, int64_t now) {
-    if (p->start.settling_since_us != 0 && now - p->start.settling_since_us < SETTLE_US) return;
-    if (p->start.settling_since_us != 0) p->start.settled = p->start.settling;
-    p->start.settling = partition_visible_end(p);
-    p->start.settling_since_us = now;
+    const unsigned looks = sizeof(p->start.settling) / sizeof(p->start.settling[0]);
+    unsigned oldest = 0;
+    int64_t newest_us = 0;
+    for (unsigned i = 0; i < looks; i++) {
+        int64_t at_us = p->start.settling[i].at_us;
+        if (at_us != 0 && now - at_us >= SETTLE_US && p->start.settling[i].end > p->start.settled)
+            p->start.settled = p->start.settling[i].end;
+        if (at_us < p->start.settling[oldest].at_us) oldest = i;
+        if (at_us > newest_us) newest_us = at_us;
+    }
+    if (newest_us != 0 && now - newest_us < SETTLE_US / (int64_t)looks) return;
+    p->start.settling[oldest].at_us = now;
+    p->start.settling[oldest].end = partition_visible_end(p);
 }
 
 /* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by

@@ -115,15 +115,18 @@ struct partition {
     manifest_checkpoint checkpoint, checkpoint_target;
     uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
-    struct {                        /* where the log begins for everybody (partition_start.c) */
-        uint64_t offset;            /* 0, or the log start: what lies before it is gone, or waits for that */
-        uint32_t hidden;            /* segments wholly before it */
-        uint64_t bytes, count;      /* before it in its own segment, bytes and records */
-        uint64_t expires_at_us;     /* no message expires before; UINT64_MAX: there is no expiry */
-        uint64_t written, synced;   /* as the manifests have it; on the device */
-        uint64_t sync_target;       /* `synced` when the running sync succeeds */
-        uint64_t settled, settling; /* acknowledged more than a second ago; at `settling_since` */
-        int64_t settling_since_us;
+    struct {                      /* where the log begins for everybody (partition_start.c) */
+        uint64_t offset;          /* 0, or the log start: what lies before it is gone, or waits for that */
+        uint32_t hidden;          /* segments wholly before it */
+        uint64_t bytes, count;    /* before it in its own segment, bytes and records */
+        uint64_t expires_at_us;   /* no message expires before; UINT64_MAX: there is no expiry */
+        uint64_t written, synced; /* as the manifests have it; on the device */
+        uint64_t sync_target;     /* `synced` when the running sync succeeds */
+        uint64_t settled;         /* acknowledged more than a second ago */
+        struct {
+            uint64_t end; /* what was acknowledged then */
+            int64_t at_us;
+        } settling[4];   /* looks of the last second */
         bool held;       /* stored offsets hold back what has expired */
         bool limit_held; /* and what a size or a count wants to go, since the last step */
         uint64_t leased; /* files with messages from there on stay for a reader */

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -96,6 +97,7 @@ def test_addresses_of_peers() -> None:
 class Caller:
     owner: str
     gave_way: bool = False
+    give_way: Callable[[], None] = lambda: None
 
     @property
     def host(self) -> str:

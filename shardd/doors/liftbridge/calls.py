@@ -220,6 +220,11 @@ class Call:
         self.give_way()
 
     @property
+    def line(self) -> tuple[str, str]:
+        """Where it waits in lines whose users take turns."""
+        return str(self.owner), self.host
+
+    @property
     def login(self) -> tuple[Credential, str]:
         """Calls with the same one act as the same user."""
         return self._credential, self.host

@@ -28,6 +28,7 @@ from shardd.protocol.liftbridge.requests import (
     Right,
     StreamInfo,
 )
+from shardd.runtime.fair_turns import FairTurns
 
 ANSWERS_MAX: Final = 4  # that are put together at a time
 NAMES_OF_REQUEST_MAX: Final = 10_000
@@ -54,12 +55,12 @@ class MetadataRpcs:
         self._partitions = partitions
         self._arrivals = arrivals
         self._broker = broker
-        self._answers = asyncio.Semaphore(ANSWERS_MAX)
+        self._answers = FairTurns(ANSWERS_MAX)
 
     async def fetch(self, call: Call, request: Any) -> bytes:
         if len(request.streams) > NAMES_OF_REQUEST_MAX or len(request.groups) > NAMES_OF_REQUEST_MAX:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
-        async with self._answers:
+        async with self._answers.turn(call.line):
             parts = [_field(_BROKERS, self._described_broker())]
             size = 0
             async for stream in self._streams(call, request.streams):

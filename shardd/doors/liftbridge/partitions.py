@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from shardd.protocol.liftbridge.positions import Log
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.primitives import ConsumerKind, PollingKind
 from shardd.protocol.record_layout import OFFSET_AT, RECORD_HEAD, TIMESTAMP_AT
+from shardd.runtime.fair_turns import FairTurns
 
 PARTITIONS_OF_REQUEST: Final = 1_000
 # At a time: a worker keeps 8 MiB free for a poll and 16 MiB for bounds, of 64 MiB, and publishes go through the same
@@ -57,18 +57,18 @@ Key = tuple[int, int]
 
 
 class Partitions:
-    """Loop thread only."""
+    """Loop thread only. Users take turns, and within a user its addresses."""
 
     def __init__(self) -> None:
-        self._polls = asyncio.Semaphore(POLLS_MAX)
-        self._bounds = asyncio.Semaphore(BOUNDS_MAX)
+        self._polls = FairTurns(POLLS_MAX)
+        self._bounds = FairTurns(BOUNDS_MAX)
 
     async def bounds(self, call: Call, wanted: Iterable[Wanted]) -> dict[Key, Bounds]:
         """Of each one. ShardError, WorkerLostError, RpcError."""
         found: dict[Key, Bounds] = {}
         for piece in pieces(wanted):
             topics = [{"stream": s.stream_id, "topic": s.topic_id, "partitions": each} for s, each in piece]
-            async with self._bounds:
+            async with self._bounds.turn(call.line):
                 said = await call.ask("get_partition_bounds", {"topics": topics})
             for (stream, _), topic in zip(piece, said, strict=True):
                 for each in topic["partitions"]:
@@ -79,7 +79,7 @@ class Partitions:
         self, call: Call, stream: StreamInfo, partition: int, kind: PollingKind, value: int, count: int
     ) -> Polled:
         """ShardError, WorkerLostError, RpcError."""
-        async with self._polls:
+        async with self._polls.turn(call.line):
             said = await call.ask("poll_messages", _poll(stream, partition, kind, value, count))
         return Polled(said["count"], said["records"], said["incarnation"], said["first_offset"], said["end"])
 

@@ -176,9 +176,8 @@ def bring_up_to_date(directory: Path, incarnation: int, now_us: int) -> tuple[Ta
             with contextlib.suppress(OSError):  # no room: it does as it is
                 write_table(directory, incarnation, _used(table.offsets, now_us))
     else:
-        offsets, surplus = read_offset_files(directory)
-        if table is None or not table.counts:
-            notes = surplus
+        if table is None or not table.counts:  # else they are not read: what the device says of them costs nothing
+            offsets, notes = read_offset_files(directory)
             if offsets:
                 write_table(directory, incarnation, _used(offsets, now_us))
                 table = read_table(directory, incarnation)

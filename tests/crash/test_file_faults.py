@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from shardd.protocol.errors import Status
 from shardd.protocol.producers import ProducerEpoch
 from tests.crash import faults
 from tests.crash.fault_control import FaultControl
+from tests.server.test_files_page import rows
 from tests.support import wire
 from tests.support.every_file import ENV, expected, fill, numbers_in, partition_of, payload, send_once
 from tests.support.server import Server
@@ -49,6 +51,29 @@ FILES: Final = {
     "E/incarnation": "archive/spool/0/2/0/*-00000000000000000000-*/incarnation",
     "E/<start>.manifest": "archive/spool/0/2/0/*-00000000000000000000-*/*.manifest",
     "<any>.tmp": "retention.clock.tmp",
+    "state.messages.torn[.n]": "state.messages.torn",
+    "runtime/liftbridge.nats-password": "runtime/liftbridge.nats-password",
+    "trash/<name>": "trash/left",
+    "archive/incoming/<name>": "archive/incoming/left",
+    "E/ACK": "archive/spool/0/2/0/*-00000000000000000000-*/ACK",
+    "E/imported": "archive/spool/0/2/0/*-00000000000000000000-*/imported",
+    "E/<start>.log": "archive/spool/0/2/0/*-00000000000000000000-*/00000000000000000000.log",
+    "E/<start>.blocks": "archive/spool/0/2/0/*-00000000000000000000-*/00000000000000000000.blocks",
+    "E/<start>.index": "archive/spool/0/2/0/*-00000000000000000000-*/00000000000000000000.index",
+    "P/imported": f"{PLAIN}/imported",
+    "P/<start>.torn[.n]": f"{PLAIN}/00000000000000000390.torn",
+    "P/offsets/<kind>/<id>": f"{PLAIN}/offsets/consumers/7",
+    "P/offsets.imported/<name>": f"{PLAIN}/offsets.imported/consumers.7",
+    "P.unmarked[.n]/<name>": f"{PLAIN}.unmarked/00000000000000000000.log",
+    "state/<name>": "state/log.imported",
+    "streams/liftbridge.import/<name>": "streams/liftbridge.import/left",
+    ".sockets/<number>": ".sockets/1",
+}
+# What is the log itself, and what only a start with a door for HTTP reads.
+ELSEWHERE: Final = {
+    "P/<start>.log": "tests/corruption/test_corruption.py",
+    "P/<start>.blocks": "tests/corruption/test_corruption.py",
+    "access.key": "tests/doors/test_http_logins.py",
 }
 # A start without them could not tell what is in the directory.
 NO_START: Final = {
@@ -56,16 +81,21 @@ NO_START: Final = {
     "state.messages": {UNREADABLE, NO_ROOM, TOO_LARGE},
     "state.snapshot": {UNREADABLE, TOO_LARGE, CUT},
 }
-# What a recovery reads of a partition: those that cannot be read, and stored offsets of an absurd size, are not here.
-OF_RECOVERY: Final = {
-    *((name, UNREADABLE) for name in FILES if name.startswith("P/") and name != "P/<start>.index, compressed"),
-    ("P/consumer-offsets", TOO_LARGE),
-}
-CASES: Final = [(name, fault) for name in FILES for fault in FAULTS if (name, fault) not in OF_RECOVERY]
+# Whose creation a directory is nothing else may say: read only and empty until the next start.
+CLOSES: Final = {("P/incarnation", UNREADABLE)}
+CASES: Final = [(name, fault) for name in FILES for fault in FAULTS]
+
+
+# What a running server writes all the time: the short form of faults while it runs.
+WRITTEN: Final = ("state.messages", "P/consumer-offsets", "P/producers", "P/<start>.index, active")
+
+
+def short_or_slow(*short: tuple[str, str]) -> list[ParameterSet]:
+    return [pytest.param(*case, marks=[] if case in short else [pytest.mark.slow]) for case in CASES]
+
+
 RUNNING: Final = [
-    pytest.param(name, fault, marks=[pytest.mark.slow] if fault in (TOO_LARGE, CUT) else [])
-    for name, fault in CASES
-    if name != "<any>.tmp"
+    each for each in short_or_slow(*((name, NO_ROOM) for name in WRITTEN)) if each.values[0] != "<any>.tmp"
 ]
 
 
@@ -94,10 +124,14 @@ def server(filled: Filled, tmp_path: Path) -> Iterator[Server]:
 
 def the_file(server: Server, name: str) -> Path:
     """Some of the files are not there at a start."""
-    pattern = FILES[name]
-    [path] = server.data_dir.glob(pattern) if "*" in pattern else [server.data_dir / pattern]
+    parts = FILES[name].split("/")
+    path = server.data_dir
+    for number, part in enumerate(parts):
+        path = next(path.glob(part)) if "*" in part and number < len(parts) - 1 else path / part
+    if "*" in path.name:
+        [path] = path.parent.glob(path.name)
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_bytes(bytes(100))
     return path
 
@@ -133,7 +167,12 @@ def require_served(server: Server, *more: int) -> None:
         assert numbers_in(root, "packed") == expected("packed")
 
 
-@pytest.mark.parametrize(("name", "fault"), CASES)
+def test_every_row_of_the_page_has_its_cases() -> None:
+    rows_here = {name.partition(", ")[0] for name in FILES} | set(ELSEWHERE)
+    assert rows_here == {row.name for row in rows()}
+
+
+@pytest.mark.parametrize(("name", "fault"), short_or_slow(*((name, UNREADABLE) for name in FILES)))
 def test_a_file_with_a_fault_at_a_start_costs_no_message(filled: Filled, server: Server, name: str, fault: str) -> None:
     path = the_file(server, name)
     hurt(filled.control, path, fault)
@@ -142,10 +181,19 @@ def test_a_file_with_a_fault_at_a_start_costs_no_message(filled: Filled, server:
         assert str(path) in server.log() or str(server.data_dir) in server.log()
         return
     assert is_started(server)
+    if (name, fault) in CLOSES:
+        with wire.connect(server.address) as root:
+            assert numbers_in(root, "packed") == expected("packed")
+        filled.control.disarm()
+        faults.kill_all(server)
+        assert is_started(server)
     require_served(server)
 
 
-@pytest.mark.parametrize(("name", "fault"), RUNNING)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    RUNNING,
+)
 def test_a_file_that_gets_a_fault_while_the_server_runs_costs_no_message(
     filled: Filled, server: Server, name: str, fault: str
 ) -> None:

@@ -58,7 +58,7 @@ PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args) {
     unsigned long long jump_max_us, v[4];
     const char *doubts;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "iK(KKKKy#)", &fd, &jump_max_us, &v[0], &v[1], &v[2], &v[3], &doubts, &length))
+    if (!PyArg_ParseTuple(args, "iKKKKKy#", &fd, &jump_max_us, &v[0], &v[1], &v[2], &v[3], &doubts, &length))
         return NULL;
     clock_memory m = {v[0], v[1], v[2], v[3], {{0}}};
     if (length != (Py_ssize_t)sizeof m.doubts)

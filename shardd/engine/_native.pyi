@@ -55,7 +55,15 @@ def shared_region_bytes(shards: int) -> int: ...
 def shared_region_format(fd: int, shards: int) -> None:
     """Sizes a fresh memfd and writes its header (supervisor)."""
 
-def shared_clock_begin(fd: int, jump_max_us: int, known: tuple[int, int, int, int, bytes]) -> None:
+def shared_clock_begin(
+    fd: int,
+    jump_max_us: int,
+    believed_us: int,
+    stamps_us: int,
+    believed_doubted_us: int,
+    stamps_doubted_us: int,
+    doubts: bytes,
+) -> None:
     """What time it is for all workers to come (supervisor); `known` as clock_memory.Recalled. A jump is believed when
     it has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""
 

@@ -116,7 +116,7 @@ def make_resources(
 
     shared_fd = os.memfd_create("shardd-shared", os.MFD_CLOEXEC)
     _native.shared_region_format(shared_fd, shards)
-    _native.shared_clock_begin(shared_fd, clock_jump_max_us, clock_memory.recalled(data_directory))
+    _native.shared_clock_begin(shared_fd, clock_jump_max_us, *clock_memory.recalled(data_directory))
     pairs = [_handover_pair() for _ in range(shards)]
     return SharedResources(
         shards=shards,

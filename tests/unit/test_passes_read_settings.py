@@ -22,7 +22,7 @@ from shardd.maintenance import retention as retention_module
 from shardd.maintenance.archiver import Archiver
 from shardd.maintenance.compressor import Compressor
 from shardd.maintenance.job import Job
-from shardd.maintenance.retention import Retention
+from shardd.maintenance.retention import Retention, _Barriers
 from shardd.metadata import commands
 from shardd.protocol import requests
 from shardd.protocol.extensions import ExtensionCode
@@ -130,7 +130,7 @@ class Topic:
     def run_of_retention(self) -> Iterator[None]:
         layout.trash_directory(self.data).mkdir(exist_ok=True)
         retention: Retention = self.worker._retention
-        return retention._steps(str(layout.trash_directory(self.data) / "1-1-segment"), set())
+        return retention._steps(str(layout.trash_directory(self.data) / "1-1-segment"), _Barriers(set(), set()))
 
 
 class Destinations:

@@ -62,7 +62,7 @@ KINDS: Final = (
 )
 # Windows of message ids and expiry go by the wall clock yet: a jump empties the one and may end the other. After one
 # they are not judged.
-JUMPS_ARE_BORNE: Final = False
+JUMPS_ARE_BORNE: Final = True
 # how often, against the others
 FAULTS: Final = {
     "kill": 6.0,

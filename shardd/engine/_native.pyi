@@ -64,8 +64,8 @@ def shared_clock_begin(
     stamps_doubted_us: int,
     doubts: bytes,
 ) -> None:
-    """What time it is for all workers to come (supervisor); times as in clock_memory.Recalled. A jump is believed when it
-    has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""
+    """What time it is for all workers to come (supervisor); times as in clock_memory.Recalled. A jump is believed when
+    it has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""
 
 def worker_beat(fd: int, shard: int) -> tuple[int, int]:
     """(passes of the loop, activity) of a shard's worker, from the shared region (supervisor). OSError."""

@@ -87,7 +87,7 @@ static void check_unread(partition *p, int error) {
     poll_cursor cursor;
     CHECK_EQUAL(partition_unread_offsets(p), error);
     CHECK_EQUAL(partition_offsets_known(p), STATUS_CANNOT_READ_FILE);
-    CHECK_EQUAL(partition_offset_place(p, OFFSET_CONSUMER, 1), STATUS_CANNOT_READ_FILE);
+    CHECK_EQUAL(partition_offset_place(p, OFFSET_CONSUMER, 1, 0), STATUS_CANNOT_READ_FILE);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 3), STATUS_CANNOT_READ_FILE);
     CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, 1), STATUS_CANNOT_READ_FILE);
     CHECK_EQUAL(partition_poll(p, POLL_NEXT, 0, 1, OFFSET_CONSUMER, 1, &cursor), STATUS_CANNOT_READ_FILE);

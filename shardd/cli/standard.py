@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -123,11 +124,15 @@ def _undecodable(error: UnicodeEncodeError) -> int:
     return EXIT_USAGE
 
 
+def _lies_below(path: str, given: str) -> bool:
+    return path == given or Path(path).absolute().is_relative_to(Path(given).absolute())
+
+
 def _unusable_path(error: OSError) -> int:
     """A path that was given, and that the system does not take. What goes wrong with other files is a fault of ours."""
     path = "" if error.filename is None else os.fsdecode(error.filename)
     given = [part for word in sys.argv[1:] for part in (word, word.partition("=")[2]) if part]
-    if not path or (error.errno != errno.ENAMETOOLONG and not any(each in path for each in given)):
+    if not path or (error.errno != errno.ENAMETOOLONG and not any(_lies_below(path, each) for each in given)):
         raise error
     shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in path)
     print(f"shardd: {shown}: {error.strerror}", file=sys.stderr)

@@ -182,7 +182,8 @@ def _about_settings(directory: Path, findings: Findings) -> None:
     if held:
         findings.would.append(
             f"topics {len(held)} let stored offsets hold messages beyond size or count until size_held_max is set; "
-            f"at most this would go: {', '.join(map(str, held[:_NAMED_MAX]))}{' ...' if len(held) > _NAMED_MAX else ''}"
+            "without settings of the server at most this would go: "
+            f"{', '.join(map(str, held[:_NAMED_MAX]))}{' ...' if len(held) > _NAMED_MAX else ''}"
         )
     topics = sum(bool(topic.settings) for stream in state.streams.values() for topic in stream.topics.values())
     if topics:

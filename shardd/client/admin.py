@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from shardd.client import commands, values
 from shardd.client.commands import Command
-from shardd.client.errors import ConsumerNameTakenError, GroupInUseError, ServerError
+from shardd.client.errors import ConsumerNameTakenError, GroupInUseError, ServerError, UnavailableError
 from shardd.client.messages import Polled
 from shardd.client.unused_offsets import unused_offsets
 from shardd.client.wire import Identifier
@@ -101,7 +101,7 @@ def _look_at_name(args: Sequence[object], kwargs: Mapping[str, object]) -> Comma
 
 def _passed(error: ServerError) -> None:
     """Every other error is what the command itself is answered, or of a server that cannot tell names apart."""
-    if isinstance(error, ConsumerNameTakenError):
+    if isinstance(error, ConsumerNameTakenError | UnavailableError):
         raise error
 
 

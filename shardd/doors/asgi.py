@@ -194,14 +194,26 @@ class _Crowd:
 
     def leave(self, host: str, connection: Connection | None = None) -> None:
         """`connection`: as its transport closes it."""
-        descriptor = -1 if connection is None else connection.fileno()
-        if connection is not None and descriptor >= 0 and left_of(descriptor) and not is_reset(connection):
-            with contextlib.suppress(OSError):
-                rest = socket.socket(fileno=os.dup(descriptor))
-                self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s)
-                rest.shutdown(socket.SHUT_WR)
-                return
-        self._left(host)
+        if connection is None or not self._lingers(host, connection):
+            self._left(host)
+
+    def _lingers(self, host: str, connection: Connection) -> bool:
+        """Whether it goes on as a descriptor that is closed once its client has everything. One that was reset
+        cannot be shut down: its bytes stay in the kernel, but there is no client for them."""
+        descriptor = connection.fileno()
+        if descriptor < 0 or not left_of(descriptor) or is_reset(connection):
+            return False
+        try:
+            rest = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            return False
+        try:
+            rest.shutdown(socket.SHUT_WR)
+        except OSError:
+            rest.close()
+            return False
+        self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s)
+        return True
 
     def look(self, now_s: float) -> None:
         for rest, (host, taking) in [*self._lingering.items()]:

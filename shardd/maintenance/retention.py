@@ -227,10 +227,15 @@ class Retention:
             slowest = self._slowest(number)
             if slowest is None:
                 continue
-            self._overtaken[number] = kind, consumer = self._consumer(number, slowest)
+            kind, consumer = self._consumer(number, slowest)
             if len(self._behind) < HOLDERS_MAX:
                 self._behind[f"overtaken.{partition_text(number)}.{kind}.{consumer}"] = slowest.value
-            if before.get(number) == (kind, consumer) or told == TOLD_MAX:
+            is_told = before.get(number) == (kind, consumer)
+            if not is_told and told == TOLD_MAX:
+                self._overtaken[number] = before.get(number, ("", 0))  # told in a later run
+                continue
+            self._overtaken[number] = kind, consumer
+            if is_told:
                 continue
             told += 1
             _log.warning(
@@ -243,8 +248,10 @@ class Retention:
         """Kind and id of a consumer, or of a group as clients know it."""
         if slowest.kind != _native.OFFSET_GROUP:
             return "consumer", slowest.consumer
-        stream, topic, _ = partition_ids(number)
-        groups = islice(self._state().streams[stream].topics[topic].groups.values(), GROUPS_MAX)
+        stream_id, topic_id, _ = partition_ids(number)
+        stream = self._state().streams.get(stream_id)
+        topic = None if stream is None else stream.topics.get(topic_id)  # it may be deleted, and not closed here yet
+        groups = islice(topic.groups.values() if topic is not None else (), GROUPS_MAX)
         return "group", next((each.id for each in groups if each.offsets_id == slowest.consumer), slowest.consumer)
 
     def _slowest(self, number: int) -> StoredOffset | None:

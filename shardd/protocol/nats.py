@@ -19,6 +19,7 @@ SUBJECT_TOKENS_MAX: Final = 16  # of a subscription with wildcards
 SID_BYTES_MAX: Final = 64
 QUEUE_BYTES_MAX: Final = 255
 HEADERS_BYTES_MAX: Final = 64 << 10  # of one message: who stores it looks at each line
+HEADERS_MAX: Final = 256  # lines of one message: each costs more than its bytes
 PROTOCOL: Final = 1
 VERSION: Final = "2.2.0"  # of nats-server: clients look there for what a server can do; this one has headers
 _CRLF: Final = b"\r\n"

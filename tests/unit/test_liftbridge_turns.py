@@ -29,7 +29,17 @@ class Caller:
     async def ask(self, name: str, _request: object) -> Any:
         self._asked.append(self.owner)
         await asyncio.sleep(0)
-        return [{"partitions": []}] if name == "get_partition_bounds" else {"count": 0, "records": b""}
+        return (
+            [{"partitions": []}]
+            if name == "get_partition_bounds"
+            else {
+                "count": 0,
+                "records": b"",
+                "incarnation": 1,
+                "first_offset": 0,
+                "end": 0,
+            }
+        )
 
 
 def bounds(partitions: Partitions, call: Call) -> Awaitable[object]:

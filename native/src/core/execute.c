@@ -11,8 +11,12 @@
 
 uint32_t execute_store(owned *target, const partition_request *what) {
     if (!fences_pass(&target->fences, what->consumer_id, what->assignment)) return STATUS_NOT_RESOLVED_CONSUMER;
-    if (what->own_name && !partition_offset_is_of(target->p, what->consumer_id, what->by_user.name))
-        return STATUS_CONSUMER_NAME_TAKEN;
+    if (what->own_name) { /* what cannot be read may be another one's */
+        uint32_t known = partition_offsets_known(target->p);
+        if (known != 0) return known;
+        if (!partition_offset_is_of(target->p, what->consumer_id, what->by_user.name))
+            return STATUS_CONSUMER_NAME_TAKEN;
+    }
     uint32_t status = partition_offset_store_by(target->p, what->consumer_kind, what->consumer_id, what->value,
                                                 &what->by_user);
     sync_mark_dirty(target);

@@ -157,8 +157,8 @@ void conn_check_times(conn *c) {
     }
     if (!overdue(c, &status)) return;
     if (c->state != CONN_LINGERING) c->core->counters.timeouts++;
-    if (c->output.bytes != NULL || c->reader.since_us != 0) conn_reset(c);
-    else if (status != 0) conn_say_goodbye(c, status);
+    if (status != 0) conn_say_goodbye(c, status);
+    else if (c->output.bytes != NULL || c->reader.since_us != 0) conn_reset(c);
     else conn_close(c);
 }
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
 from shardd.doors.http.errors import RejectedError
+from shardd.doors.taking import BYTES_PER_S_MIN
 from shardd.runtime.crowds import FullError, Member, Room
 from shardd.runtime.fair_turns import FairTurns
 
@@ -19,7 +20,7 @@ POLLS_OF_ADDRESS_BYTES_MAX: Final = 64 << 20  # here and below: of one user
 WAIT_S: Final = 30.0  # for room
 STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
 STREAMS_OF_ADDRESS_MAX: Final = 16
-SEND_S: Final = 60.0  # for a whole answer, however slowly it is taken
+SEND_S: Final = 60.0  # for a whole answer, and a second for each 16 KiB of it: one that keeps coming is not silence
 GRACE_S: Final = 1.0  # an answer that its client has not taken by then gives way to the poll of a user that has less
 
 
@@ -71,13 +72,14 @@ class HeldResponse(Response):
     def __init__(self, answer: Response, size: int, place: Place) -> None:
         self._answer = answer
         self._place = place
+        self._whole_s = SEND_S + size / BYTES_PER_S_MIN
         place.resize(size)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer: Peer = scope[PEER]
         grace = asyncio.get_running_loop().call_later(GRACE_S, self._place.may_give_way)
         try:
-            async with asyncio.timeout(SEND_S):
+            async with asyncio.timeout(self._whole_s):
                 await self._answer(scope, receive, send)
                 await peer.taken()
         except TimeoutError:

@@ -243,7 +243,16 @@ class Large:
         self._room = room
         self._member = member
         self.size = member.size
-        self._grace = asyncio.get_running_loop().call_later(GRACE_S, room.may_give_way, member)
+        self._grace = self._begin()
+
+    def _begin(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(GRACE_S, self._room.may_give_way, self._member)
+
+    def again(self) -> None:
+        """It is for a further message: its client has taken the one before."""
+        self._grace.cancel()
+        self._room.works(self._member)
+        self._grace = self._begin()
 
     def leave(self) -> None:
         self._grace.cancel()

@@ -25,7 +25,7 @@ from shardd.protocol.liftbridge.envelope import Published, decode_publish, encod
 from shardd.protocol.liftbridge.nats_headers import user_headers
 from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
-from shardd.protocol.nats import HEADERS_BYTES_MAX
+from shardd.protocol.nats import HEADERS_BYTES_MAX, HEADERS_MAX
 
 LEADER, ALL, NONE = 0, 1, 2
 """`proto.AckPolicy`."""
@@ -100,7 +100,7 @@ class Ingest:
             expected_offset = said.expected_offset
             if not said.ack_inbox or not is_inbox(said.ack_inbox) or len(said.correlation_id) > CORRELATION_BYTES_MAX:
                 said = None  # whom nobody can tell
-        if arrived.headers:  # those of the envelope count where both have one
+        if arrived.headers and not _has_too_many(arrived.headers):  # those of the envelope count where both have one
             message = replace(message, headers=user_headers(arrived.headers) | dict(message.headers))
         fsync = self._ack_all_fsync and said is not None and said.ack_policy == ALL
 
@@ -122,7 +122,7 @@ class Ingest:
 
     def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived, said: Published | None) -> bool:
         """Whether the partition takes the message; else it is lost, as with Liftbridge."""
-        if arrived.size_bytes > self._payload_bytes_max or len(arrived.headers) > HEADERS_BYTES_MAX:
+        if arrived.size_bytes > self._payload_bytes_max or _has_too_many(arrived.headers):
             self._refuse(stream, arrived, said, AckError.TOO_LARGE)
             self.losses.count(Loss.TOO_LARGE, arrived.subject)
             return False
@@ -195,3 +195,7 @@ def _ack(stream: StreamInfo, subject: str, said: Published, reception_ns: int) -
         ackPolicy=said.ack_policy,
         receptionTimestamp=reception_ns,
     )
+
+
+def _has_too_many(headers: bytes) -> bool:
+    return len(headers) > HEADERS_BYTES_MAX or headers.count(b"\r\n", 0, -2) > HEADERS_MAX + 1

@@ -24,6 +24,7 @@ PENDING_MESSAGES_MAX: Final = 131_072
 UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
+HEADER_OVERHEAD_BYTES: Final = 128  # and each of its headers
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of, but
 TURN_S: Final = 0.005  # is the longest that a turn tells: what whoever hears of a message does takes its time
 GATHERED_MESSAGES: Final = 64  # that came while a batch was under way are the next one at once; fewer wait for others
@@ -151,7 +152,7 @@ class Publisher:
             expected_offset = NO_EXPECTED_OFFSET
         size = len(message.value) + len(message.key) + MESSAGE_OVERHEAD_BYTES
         if message.headers:
-            size += sum(len(name) + len(value) for name, value in message.headers.items())
+            size += sum(len(name) + len(value) + HEADER_OVERHEAD_BYTES for name, value in message.headers.items())
         key = (client, stream.stream_id, stream.topic_id, stream.incarnation, partition)
         queue = self._queues.get(key)
         if queue is None:

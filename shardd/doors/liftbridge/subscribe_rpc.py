@@ -149,6 +149,7 @@ class SubscribeRpc:
                 return []
             if readonly:
                 raise RpcError(StatusCode.RESOURCE_EXHAUSTED, END_OF_READONLY)
+        reading.close()  # what it has sent is taken: the end of the log may be waited for, for hours
         await self._followers.wait(follower, wakes)
         return []
 
@@ -195,6 +196,8 @@ class _Reading:
             self._count = min(WINDOW_MESSAGES, max(1, WINDOW_BYTES * len(delivered.messages) // max(1, size)))
             if size <= WINDOW_BYTES:
                 self.close()
+            elif self._large is not None:
+                self._large.again()
         else:
             self.follower.end = min(self.follower.end, self.next_offset)  # what is not there yet wakes it
         return delivered.messages
@@ -218,6 +221,7 @@ class _Reading:
             "%s partition %d was purged: a subscription that was at offset %d begins at %d",
             *(follower.stream.name, follower.partition, self.next_offset, polled.first),
         )
+        self.close()
         follower.history, follower.end, self.next_offset = polled.history, polled.end, polled.first
         return True
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from shardd.metadata import commands
 from shardd.metadata.records import Record
-from shardd.metadata.state import Producer, State, User
+from shardd.metadata.state import ROOT_USER_ID, Producer, State, User
 from shardd.protocol.errors import Status
 
-PRODUCERS_MAX: Final = 65_536  # of the server
-PRODUCERS_OF_USER_MAX: Final = 4_096
+PRODUCERS_MAX: Final = 65_536  # of the server; of a user as many as are left free (docs/adr/0130)
+PRODUCERS_OF_USER_MAX: Final = 4_096  # half of what a partition takes (native/src/log/producers.h)
 EPOCHS_MAX: Final = 1 << 32
 
 
@@ -21,7 +21,8 @@ def may_init(state: State, user: User, command: commands.InitProducer) -> Status
     """20 for one that there is not (any more), or that is another user's; 30 for an epoch that has ended; 5 when there
     are too many."""
     if command.producer == 0:
-        full = len(user.producers) >= PRODUCERS_OF_USER_MAX or len(state.producer_owners) >= PRODUCERS_MAX
+        own, free = len(user.producers), PRODUCERS_MAX - len(state.producer_owners)
+        full = own >= PRODUCERS_OF_USER_MAX or free <= 0 or (user.id != ROOT_USER_ID and own >= free)
         return Status.FEATURE_UNAVAILABLE if full else Status.OK
     known = user.producers.get(command.producer)
     if known is None:

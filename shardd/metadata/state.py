@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+ROOT_USER_ID: Final = 0
 EMPTY: Final[Map[Any, Any]] = Map()  # one for all
 
 

@@ -10,12 +10,11 @@ from typing import Final
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.producers import may_init
-from shardd.metadata.state import State, User, has_expired
+from shardd.metadata.state import ROOT_USER_ID, State, User, has_expired
 from shardd.protocol import limits
 from shardd.protocol.errors import Status
 
 USERS_MAX: Final = (1 << 32) - 1  # the highest u32 says "not logged in" (docs/protocol/system.md#clients)
-ROOT_USER_ID: Final = 0
 ACCESS_TOKEN_ID_BYTES: Final = 16
 
 

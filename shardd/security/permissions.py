@@ -13,8 +13,8 @@ import msgspec
 
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
-from shardd.metadata.state import Permissions, State
-from shardd.metadata.validate_users import ROOT_USER_ID, find_user
+from shardd.metadata.state import ROOT_USER_ID, Permissions, State
+from shardd.metadata.validate_users import find_user
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 
 __all__ = ["ROOT_USER_ID", "Rule", "allowed", "command_allowed", "grants"]

@@ -24,7 +24,7 @@ from tests.support.server import ONE_SHARD, Server
 
 __all__ = ["left"]  # a fixture
 HEAD_BYTES = 128
-PLACES = 4096  # of a file whose writer keeps to its bound
+PLACES = 8192  # of a file whose writer keeps to its bound
 PRODUCERS = 3
 
 

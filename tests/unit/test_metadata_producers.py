@@ -88,3 +88,18 @@ def test_one_user_cannot_take_all(state: State, monkeypatch: pytest.MonkeyPatch)
     assert refused(state, InitProducer(bob)) is Status.FEATURE_UNAVAILABLE
     state = after(state, InitProducer(root))
     assert refused(state, InitProducer(root)) is Status.FEATURE_UNAVAILABLE
+
+
+def test_a_user_has_as_many_as_are_left_free(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_producers, "PRODUCERS_MAX", 8)
+    state = after(state, CreateUser("alice", "hash", True, None))
+    bob, alice, root = ref(state, "bob"), ref(state, "alice"), Ref(0, 1)
+    for who, count in ((bob, 4), (alice, 2)):
+        for _ in range(count):
+            state = after(state, InitProducer(who))
+        assert refused(state, InitProducer(who)) is Status.FEATURE_UNAVAILABLE
+    for _ in range(2):
+        state = after(state, InitProducer(root))  # counts for no user, but takes places
+    assert refused(state, InitProducer(root)) is Status.FEATURE_UNAVAILABLE
+    state = after(state, DeleteUser(bob))
+    state = after(state, InitProducer(alice))

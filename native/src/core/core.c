@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/commit.h"
+#include "core/producing.h"
 #include "core/reads.h"
 #include "base/status.h"
 #include "core/sync.h"
@@ -26,6 +27,7 @@ int core_open(core *k, const core_options *options) {
     k->expiry = (expiry_clock){
         .wall_us = wall, .monotonic_us = since_boot, .shared = k->links.clock, .looks = options->shard == 0};
     k->options = *options;
+    producing_open(k);
     k->sync.next_us = k->now_us + options->sync_interval_us;
     k->sync.next_save_us = k->now_us + options->save_interval_us;
     k->peer_is_down = calloc(options->shards, sizeof *k->peer_is_down);
@@ -60,6 +62,7 @@ void core_free(core *k) {
     commit_close(k);
     free(k->partitions.slots);
     producer_table_free(&k->known_producers);
+    offset_shares_clear(&k->producing.shares);
     known_users_free(&k->users);
     free(k->peer_is_down);
 }

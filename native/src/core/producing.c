@@ -11,6 +11,16 @@ bool producing_allowed(const core *k, uint32_t user_id, const producer_batch *b,
     return known != NULL && known->user_id == user_id;
 }
 
+static uint64_t owner_of(const void *context, uint64_t producer) { /* root is 0 */
+    const known_producer *known = producer_table_find(context, producer);
+    return known != NULL ? known->user_id : 0;
+}
+
+void producing_open(core *k) {
+    k->producing.owner_of = owner_of;
+    k->producing.context = &k->known_producers;
+}
+
 static bool is_known(void *context, uint64_t producer) {
     return producer_table_find(&((core *)context)->known_producers, producer) != NULL;
 }

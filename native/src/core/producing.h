@@ -4,6 +4,8 @@
 #define SHARDD_PRODUCING_H
 #include "core/core.h"
 
+/* Before partitions are opened: what they know of producers says whose each is. */
+void producing_open(core *k);
 /* What is judged without the partition: the producer is one of this user. False: `out` is the answer. */
 bool producing_allowed(const core *k, uint32_t user_id, const producer_batch *b, produced *out);
 /* Whether this batch may be appended now: then `made` is PRODUCED_STORED. Otherwise it has its answer or its status. */

@@ -1,6 +1,7 @@
 /* Whose the stored offsets of a partition are, and which users there are: what a store of one more needs to know
  * (docs/adr/0130-shares-of-stored-things.md). A user may have as many as are left free; what a user has stored that is
- * gone counts for no user, and its places count as free. Pure memory. Single-threaded.
+ * gone counts for no user, and its places count as free. Producers of a partition and of a worker are counted the same
+ * way (producers_table.c). Pure memory. Single-threaded.
  */
 #ifndef SHARDD_OFFSET_SHARES_H
 #define SHARDD_OFFSET_SHARES_H

@@ -30,6 +30,7 @@
 #define SHARDD_PRODUCERS_H
 #include "io/disk.h"
 #include "log/file_cache.h"
+#include "log/offset_shares.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,13 +41,16 @@
 #define PRODUCER_ENTRY_BYTES (64u + 64u * PRODUCER_SLOTS)
 #define PRODUCERS_HEAD_BYTES 128u
 #define PRODUCERS_UNCOUNTED (UINT64_C(1) << 32)
-#define PRODUCERS_OF_PARTITION_MAX 4096u
+/* A user may have as many as are left free, one that is alone half (docs/adr/0130-shares-of-stored-things.md); the
+ * metadata give no user more than that half. Those of root count for no user. */
+#define PRODUCERS_OF_PARTITION_MAX 8192u
 /* The writer makes no larger file. Earlier versions never used the place of a forgotten producer again, so every reader
  * takes a file up to the second bound; one that is larger still is forgotten as a damaged one is. */
 #define PRODUCERS_FILE_BYTES_MAX (PRODUCERS_HEAD_BYTES + PRODUCERS_OF_PARTITION_MAX * PRODUCER_ENTRY_BYTES)
 #define PRODUCERS_FILE_READ_MAX (64u << 20)
-/* About 1.6 KiB each. A worker accepts no further producer above this bound; producers that a file names are always
- * taken, because a start with fewer shards brings the files of several workers to one. */
+/* About 2 KiB each. A worker accepts no further producer above this bound, and of a user as many as are left free;
+ * producers that a file names are always taken, because a start with fewer shards brings the files of several workers
+ * to one. */
 #define PRODUCERS_OF_WORKER_MAX 65536u
 
 #define PRODUCERS_BOOT_BYTES 16u
@@ -93,6 +97,10 @@ typedef struct producer_memory { /* of all partitions of a worker */
     uint8_t boot[PRODUCERS_BOOT_BYTES];
     uint64_t barrier;    /* of a partition without a file */
     uint64_t known_last; /* the last record of the metadata that was followed when partitions are opened */
+    offset_shares shares;
+    /* The user of a producer; 0: root, or there is no such producer (any more). NULL: they have no users. */
+    uint64_t (*owner_of)(const void *context, uint64_t producer);
+    const void *context;
 } producer_memory;
 
 typedef struct producer_slot {
@@ -103,6 +111,7 @@ typedef struct producer_slot {
 
 typedef struct producer_entry {
     uint64_t producer, next; /* sequence number that has to come */
+    uint64_t owner;          /* for whom it counts; 0: for no user */
     uint64_t running;        /* of the batch that has to come */
     uint32_t epoch, place;
     producer_slot slots[PRODUCER_SLOTS]; /* epoch UINT32_MAX: empty */
@@ -113,6 +122,7 @@ typedef struct producers {
     uint32_t capacity, count;
     uint32_t places;                                /* of the file, those of forgotten producers too */
     uint64_t used[PRODUCERS_OF_PARTITION_MAX / 64]; /* a bit for each place that an entry has */
+    offset_shares shares;
     uint64_t incarnation, barrier;
     uint64_t proven;   /* log and slots are on the device up to here; UINT64_MAX: not known */
     uint64_t covered;  /* the last `end` of the file; UINT64_MAX: none */

@@ -42,6 +42,7 @@ PyObject *shardd_call_now_us(PyObject *self, PyObject *unused);
 PyObject *shardd_call_stamp_us(PyObject *self, PyObject *unused);
 PyObject *shardd_call_session_number(PyObject *self, PyObject *unused);
 PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args);
+PyObject *shardd_clock_first_younger(PyObject *module, PyObject *args);
 
 /* binding/engine_routes.c */
 PyObject *shardd_call_route_topic_known(PyObject *self, PyObject *arg);

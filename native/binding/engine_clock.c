@@ -52,6 +52,30 @@ static int64_t since_boot(void *context) {
     return clock_boot_us();
 }
 
+/* What a clock has to know of the doubts that have ended. */
+static bool read_doubts(clock_memory *m, const char *doubts, Py_ssize_t length) {
+    if (length != (Py_ssize_t)sizeof m->doubts) {
+        PyErr_Format(PyExc_ValueError, "the doubts that have ended are %zu bytes", sizeof m->doubts);
+        return false;
+    }
+    memcpy(m->doubts, doubts, sizeof m->doubts);
+    return true;
+}
+
+/* Of the module, so that helper threads may ask without the engine. */
+PyObject *shardd_clock_first_younger(PyObject *module, PyObject *args) {
+    (void)module;
+    unsigned long long now_us, age_us;
+    const char *doubts;
+    Py_ssize_t length;
+    clock_memory m = {0};
+    if (!PyArg_ParseTuple(args, "KKy#", &now_us, &age_us, &doubts, &length)) return NULL;
+    if (!read_doubts(&m, doubts, length)) return NULL;
+    expiry_clock c = {.wall_us = wall, .monotonic_us = since_boot};
+    expiry_clock_begin(&c, &m);
+    return PyLong_FromUnsignedLongLong(expiry_clock_first_younger(&c, now_us, age_us));
+}
+
 PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args) {
     (void)module;
     int fd;
@@ -61,9 +85,7 @@ PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iKKKKKy#", &fd, &jump_max_us, &v[0], &v[1], &v[2], &v[3], &doubts, &length))
         return NULL;
     clock_memory m = {v[0], v[1], v[2], v[3], {{0}}};
-    if (length != (Py_ssize_t)sizeof m.doubts)
-        return PyErr_Format(PyExc_ValueError, "the doubts that have ended are %zu bytes", sizeof m.doubts);
-    memcpy(m.doubts, doubts, sizeof m.doubts);
+    if (!read_doubts(&m, doubts, length)) return NULL;
     expiry_clock c = {.wall_us = wall, .monotonic_us = since_boot, .own = {.jump_max_us = jump_max_us}};
     expiry_clock_begin(&c, &m);
     int result = links_write_clock(fd, &c.own);

@@ -56,6 +56,7 @@ static PyMethodDef functions[] = {
     {"shared_region_bytes", shared_region_bytes, METH_O, "Size of the shared region for so many shards."},
     {"shared_region_format", shared_region_format, METH_VARARGS, "Sizes a fresh memfd and writes its header."},
     {"shared_clock_begin", shardd_shared_clock_begin, METH_VARARGS, "What time it is for all workers to come."},
+    {"clock_first_younger", shardd_clock_first_younger, METH_VARARGS, "The first stamp of what has not that age."},
     {"worker_beat", worker_beat, METH_VARARGS, "(beat, activity) of a shard's worker, from the shared region."},
     {"probe", probe, METH_NOARGS, "'' when io_uring can be used here, else the reason."},
     {NULL, NULL, 0, NULL},

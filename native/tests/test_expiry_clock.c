@@ -135,6 +135,23 @@ static void test_what_is_stored_while_a_clock_is_doubted_ages_from_the_end_of_th
     CHECK_EQUAL(expiry_clock_reaches(&d, middle, HOUR), ended + HOUR);
 }
 
+static void test_the_last_four_spans_of_doubt_are_remembered(void) {
+    expiry_clock c = fresh(HOUR);
+    expiry_clock_now(&c);
+    uint64_t stamps[SHARED_DOUBTS + 1], ended[SHARED_DOUBTS + 1];
+    for (unsigned i = 0; i <= SHARED_DOUBTS; i++) {
+        pass(60 * SECOND);
+        wall_now += 2 * HOUR;
+        stamps[i] = expiry_clock_stamp(&c);
+        pass(HOUR);
+        ended[i] = expiry_clock_now(&c);
+        CHECK_EQUAL(ended[i], wall_now);
+    }
+    CHECK_EQUAL(expiry_clock_reaches(&c, stamps[0], HOUR), stamps[0] + HOUR); /* by its stamp: too early */
+    for (unsigned i = 1; i <= SHARED_DOUBTS; i++)
+        CHECK_EQUAL(expiry_clock_reaches(&c, stamps[i], HOUR), ended[i] + HOUR);
+}
+
 static void test_a_start_goes_on_with_what_was_known(void) {
     expiry_clock c = fresh(HOUR);
     expiry_clock_begin(&c, &(clock_memory){.believed_us = wall_now - 2 * HOUR}); /* after a boot */
@@ -199,6 +216,7 @@ int main(void) {
     RUN(test_a_clock_that_is_slewed_or_has_no_bound_is_followed);
     RUN(test_the_steady_clock_takes_part_in_no_jump);
     RUN(test_what_is_stored_while_a_clock_is_doubted_ages_from_the_end_of_the_doubt);
+    RUN(test_the_last_four_spans_of_doubt_are_remembered);
     RUN(test_a_start_goes_on_with_what_was_known);
     RUN(test_those_who_share_a_clock_go_on_without_the_one_that_looks);
     RUN(test_numbers_of_sessions_grow_whatever_the_clock_does);

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -118,19 +118,41 @@ def incoming_prefix(data: Path, ids: PartitionIds, incarnation: int) -> str:
 # ---- incoming -> entry ----
 
 
-def incoming(data: Path, settle_s: float = SETTLE_S) -> list[Segment]:
-    """Segments that wait to become entries, in order; not what was renamed within `settle_s`. OSError."""
-    found, moving = set[Segment](), set[Segment]()
-    directory, now_s = layout.incoming_directory(data), time.time()
-    for name in _names(directory):
+def incoming(data: Path) -> list[Segment]:
+    """Segments that wait to become entries, in order, also those whose files are being renamed. OSError."""
+    return sorted(_arrived(data))
+
+
+class Settling:
+    """Looks for segments with all their files: those that a look finds as one `SETTLE_S` before has found them. By the
+    monotonic clock: times of files are those of the wall clock, which may jump between a rename and a look."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._since: dict[Segment, tuple[frozenset[str], float]] = {}
+
+    def incoming(self, data: Path) -> list[Segment]:
+        """In order. OSError."""
+        now_s, before = self._now_s(), self._since
+        self._since = {}
+        for segment, names in _arrived(data).items():
+            known, since_s = before.get(segment, (names, now_s))
+            self._since[segment] = names, since_s if known == names else now_s
+        return sorted(each for each, (names, at_s) in self._since.items() if not names or now_s - at_s >= SETTLE_S)
+
+
+def _arrived(data: Path) -> dict[Segment, frozenset[str]]:
+    """With the names that the engine has given; none of them: its entry is being made already."""
+    found: dict[Segment, set[str]] = {}
+    for name in _names(layout.incoming_directory(data)):
         match = _FILE.fullmatch(name.removesuffix(_BUILDING))
         if match is None:
             continue
         stream, topic, partition, incarnation, start = map(int, match.groups()[:5])
-        segment = Segment((stream, topic, partition), incarnation, start)
-        fresh = not name.endswith(_BUILDING) and 0 <= now_s - (directory / name).stat().st_ctime < settle_s
-        (moving if fresh else found).add(segment)
-    return sorted(found - moving)
+        names = found.setdefault(Segment((stream, topic, partition), incarnation, start), set())
+        if not name.endswith(_BUILDING):
+            names.add(name)
+    return {segment: frozenset(names) for segment, names in found.items()}
 
 
 def held(data: Path) -> Path | None:

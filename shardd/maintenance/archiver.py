@@ -42,6 +42,7 @@ class Archiver:
         self._counters = {"spooled": 0, "archived": 0, "acknowledged": 0, "dropped": 0, "dropped_bytes": 0, "errors": 0}
         self._gauges = {"incoming": 0, "spool_entries": 0, "spool_bytes": 0, "oldest_age_s": 0, "above_max": 0}
         self._told: dict[str, float] = {}
+        self._settling = spool.Settling()
         jobs.add(
             Job(
                 "archive", self._work, INTERVAL_S, thread=_THREAD, per_second=settings.rate_bytes, unit="bytes",
@@ -67,7 +68,7 @@ class Archiver:
 
     def _run(self, throttle: Throttle) -> None:
         failed: list[Segment] = []
-        for segment in spool.incoming(self._data):
+        for segment in self._settling.incoming(self._data):
             before = failed and (failed[-1].ids, failed[-1].incarnation) == (segment.ids, segment.incarnation)
             # in order: how far a table is says that everything before it was there
             if before or not self._try(str(segment), self._take_in, segment, throttle):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import System
+from shardd.engine import ExpiryClock
 from shardd.engine.partition_limits import IdWindow
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
@@ -35,25 +36,25 @@ def trouble_in(outcome: Outcome) -> Trouble | None:
 
 
 def recover_all(
-    data: Path, batch: Iterable[tuple[PartitionIds, int]], state: State, system: System, now_us: int
+    data: Path, batch: Iterable[tuple[PartitionIds, int]], state: State, system: System, clock: ExpiryClock
 ) -> list[Outcome]:
-    """Of partitions and their incarnations; `now_us` by the believed clock. A full disk gets the room of the reserve
+    """Of partitions and their incarnations; `clock`: the believed one of now. A full disk gets the room of the reserve
     once."""
     outcomes: list[Outcome] = []
     for ids, incarnation in batch:
         directory = layout.partition_directory(data, *ids)
         window = window_of(state.streams[ids[0]].topics[ids[1]], system)
-        outcome = _recover_one(directory, incarnation, window, now_us)
+        outcome = _recover_one(directory, incarnation, window, clock)
         if trouble_in(outcome) is Trouble.ROOM and Reserve(data).release():
-            outcome = _recover_one(directory, incarnation, window, now_us)
+            outcome = _recover_one(directory, incarnation, window, clock)
         outcomes.append(outcome)
     return outcomes
 
 
-def _recover_one(directory: Path, incarnation: int, window: IdWindow, now_us: int) -> Outcome:
+def _recover_one(directory: Path, incarnation: int, window: IdWindow, clock: ExpiryClock) -> Outcome:
     try:
-        found = open_partition(directory, incarnation, now_us=now_us)
-        found.known_ids = known_ids(directory, found, window, now_us)
+        found = open_partition(directory, incarnation, now_us=clock.now_us)
+        found.known_ids = known_ids(directory, found, window, clock)
     except (OSError, ValueError, MemoryError) as error:
         return error
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.schema import Settings
-from shardd.engine import Engine, _native, owner
+from shardd.engine import Engine, ExpiryClock, _native, owner
 from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
 from shardd.log import layout
 from shardd.log.layout import PartitionIds
@@ -151,7 +151,7 @@ class OwnedPartitions:
             while waiting:
                 batch = [waiting.pop() for _ in range(min(len(waiting), SLICE // 4))]
                 began_ns = time.monotonic_ns()
-                outcomes = await threads.run(self._recover_all, batch, state, self._now_us())
+                outcomes = await threads.run(self._recover_all, batch, state, self._clock())
                 self._recovered["microseconds"] += (time.monotonic_ns() - began_ns) // 1000
                 for (ids, identity), outcome in zip(batch, outcomes, strict=True):
                     if identity_in(current(), ids) == identity:
@@ -173,7 +173,7 @@ class OwnedPartitions:
                 identity = identity_in(current(), ids)
                 if identity is None or ids not in self._waiting:
                     continue
-                [outcome] = await threads.run(self._recover_all, [(ids, identity)], current(), self._now_us())
+                [outcome] = await threads.run(self._recover_all, [(ids, identity)], current(), self._clock())
                 if identity_in(current(), ids) != identity:
                     continue  # deleted or purged meanwhile: whoever follows that waits for us
                 del self._waiting[ids]
@@ -220,7 +220,7 @@ class OwnedPartitions:
             for ids in change.closing:
                 self._close(ids)
                 await slices.next()
-            trashed, found = await threads.run(self._exchange_files, change, left_alone, new, self._now_us())
+            trashed, found = await threads.run(self._exchange_files, change, left_alone, new, self._clock())
             slices = _Slices()
             for ids, identity in change.opening:
                 directory = str(layout.partition_directory(self._data, *ids))
@@ -251,13 +251,13 @@ class OwnedPartitions:
                 await slices.next()
 
     def _exchange_files(
-        self, change: Change, left_alone: frozenset[PartitionIds], new: State, now_us: int
+        self, change: Change, left_alone: frozenset[PartitionIds], new: State, clock: ExpiryClock
     ) -> tuple[bool, dict[PartitionIds, Outcome]]:
         """In a helper thread: what was closed goes; whether anything went, and what lies where a partition opens."""
         trashed = remove_closed(self._data, change, left_alone)
         directories = Directories(self._data)
         there = [item for item in change.opening if directories.find(item[0])[1]]
-        outcomes = self._recover_all(there, new, now_us)
+        outcomes = self._recover_all(there, new, clock)
         return trashed, {ids: outcome for (ids, _), outcome in zip(there, outcomes, strict=True)}
 
     def _level(self, topic: Topic) -> int:
@@ -288,14 +288,16 @@ class OwnedPartitions:
     def _owns(self, ids: PartitionIds) -> bool:
         return owner(namespace(*ids), self._shards) == self._shard
 
-    def _now_us(self) -> int:
-        """By the believed clock, which belongs to the loop."""
-        return self._engine.now_us()
+    def _clock(self) -> ExpiryClock:
+        """The believed one, which belongs to the loop, as it is now."""
+        return self._engine.expiry_clock()
 
-    def _recover_all(self, batch: list[tuple[PartitionIds, Identity]], state: State, now_us: int) -> list[Outcome]:
+    def _recover_all(
+        self, batch: list[tuple[PartitionIds, Identity]], state: State, clock: ExpiryClock
+    ) -> list[Outcome]:
         """In a helper thread, or on the loop for single ones."""
         places = [(ids, incarnation) for ids, (incarnation, _) in batch]
-        return recover_all(self._data, places, state, self._system, now_us)
+        return recover_all(self._data, places, state, self._system, clock)
 
     def _open_as(self, ids: PartitionIds, identity: Identity, state: State, directory: str, outcome: Outcome) -> None:
         """Opens what was recovered, without the offsets of groups that were deleted.

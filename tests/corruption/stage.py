@@ -126,7 +126,7 @@ class Stage:
     async def _open(self) -> None:
         partitions, state = self._worker._partitions, self._worker._metadata.state
         identity = identity_in(state, PLACE)
-        [outcome] = partitions._recover_all([(PLACE, identity)], state, partitions._now_us())
+        [outcome] = partitions._recover_all([(PLACE, identity)], state, partitions._clock())
         partitions._open_as(PLACE, identity, state, str(self.directory), outcome)
 
     def read(self, count: int = 100) -> Seen:

@@ -76,6 +76,27 @@ def test_two_hours_ahead_during_a_start_empty_no_window_of_ids(tmp_path: Path, c
         assert stored(root) == NUMBERS
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_ids_that_came_while_a_right_clock_was_doubted_count_from_its_end_after_a_start(
+    tmp_path: Path, clock: WallClock, known: bool
+) -> None:
+    """By their stamps they are two hours old; without the doubt, so they are."""
+    server = Server(tmp_path / "data", WITHOUT_CLEANER | clock.env)
+    began_us = time.time_ns() // 1000
+    with server, wire.connect(server.address) as root:
+        with_window(root)
+    clock.set(2 * HOUR_S)
+    ended_us = time.time_ns() // 1000 + 2 * HOUR_S * SECOND_US
+    doubts = struct.pack("<8Q", began_us, ended_us if known else 0, *[0] * 6)
+    remembered = clock_memory.encode(clock_memory.Recalled(ended_us, doubts=doubts), bytes(36), 0)
+    (server.data_dir / clock_memory.FILE_NAME).write_bytes(remembered)
+    for _ in range(2):  # the second start reads what the first one has written
+        with server, wire.connect(server.address) as root:
+            until(lambda: (server.data_dir / clock_memory.FILE_NAME).read_bytes() != remembered, server)
+            send_numbered(root)
+            assert stored(root) == (NUMBERS if known else NUMBERS * 2)
+
+
 def test_eight_days_ahead_forget_no_producer(tmp_path: Path, clock: WallClock) -> None:
     with Server(tmp_path / "data", clock.env) as server, wire.connect(server.address) as root:
         root.create_stream("s")

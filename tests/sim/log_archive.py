@@ -68,7 +68,7 @@ class Archiving:
             return ""
 
     def _take_in(self, incarnation: int) -> str:
-        for segment in spool.incoming(self._disk.root, settle_s=0):
+        for segment in spool.incoming(self._disk.root):
             if segment.incarnation != incarnation:  # purged, and so is what is on its way
                 spool.forget(self._disk.root, segment)
                 continue
@@ -116,7 +116,7 @@ class Archiving:
             return
         for _ in range(ROUNDS_MAX):
             self.step(incarnation)
-            left = spool.incoming(self._disk.root, settle_s=0)
+            left = spool.incoming(self._disk.root)
             if not left and all(spool.read_acknowledgement(*each) is not None for each in self._known()):
                 break
         else:

@@ -128,7 +128,7 @@ def archive(data: DataDirectory) -> Iterator[None]:
     yield from seal(data)
     layout.incoming_directory(data.path).mkdir(parents=True)
     yield from _away(data, spool.incoming_prefix(data.path, (0, 0, 0), data.incarnation(0)))
-    for segment in spool.incoming(data.path, settle_s=0.0):
+    for segment in spool.incoming(data.path):
         assert spool.make_entry(data.path, segment, ("s", "t"), "required", FAST) is not None
         yield
 

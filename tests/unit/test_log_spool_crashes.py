@@ -77,7 +77,7 @@ def test_a_log_that_is_at_home_again_is_not_waited_for(building: bool, tmp_path:
             if path.is_file():
                 path.rename(directory / path.name.split("-", 1)[1])
     assert make(tmp_path) is None
-    assert incoming(tmp_path) == [] and spool.incoming(tmp_path, settle_s=0) == []
+    assert incoming(tmp_path) == [] and spool.incoming(tmp_path) == []
     assert layout.segment_log(home, 0).read_bytes() == STORED.log
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from shardd.config.loader import load_settings
-from shardd.engine import Engine
+from shardd.engine import Engine, ExpiryClock
 from shardd.log import layout
 from shardd.log.incarnation import NewerIncarnationError, write_incarnation
 from shardd.log.offsets_table import OFFSET_CONSUMER, StoredOffset
@@ -52,8 +52,8 @@ class Calls:
         self.open[ns] = (incarnation, state)
         return 0, 0
 
-    def now_us(self) -> int:
-        return BELIEVED_US
+    def expiry_clock(self) -> ExpiryClock:
+        return ExpiryClock((BELIEVED_US, BELIEVED_US, 0, 0, 0, 0, bytes(64), 0))
 
     def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()

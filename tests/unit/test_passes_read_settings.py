@@ -291,8 +291,7 @@ class Spooled:
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = spool.incoming
-    monkeypatch.setattr(spool, "incoming", lambda data: plain(data, 0.0))
+    monkeypatch.setattr(spool, "SETTLE_S", 0.0)
 
 
 def test_an_entry_of_best_effort_stays_when_its_topic_is_required_by_now(

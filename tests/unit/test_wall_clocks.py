@@ -37,10 +37,6 @@ PYTHON: Final = {
     ("doors/liftbridge/acks.py", "ack_of"): (1, "when an ack is sent, only told"),
     ("doors/liftbridge/ingest.py", "Ingest._hear"): (1, "when an ack is sent, only told"),
     ("doors/liftbridge/ingest.py", "Ingest._refuse"): (1, "when an ack is sent, only told"),
-    ("log/spool.py", "incoming"): (
-        1,
-        "KNOWN GAP: files have their ctime by this clock, a jump lets them settle early",
-    ),
     ("log/trash.py", "move_to_trash"): (1, _NAME),
     ("maintenance/archiver.py", "Archiver._run"): (2, _SHOWN),
     ("maintenance/retention.py", "Retention._work"): (1, _NAME),

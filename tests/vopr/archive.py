@@ -7,7 +7,6 @@ from pathlib import Path
 
 from shardd.log import layout, spool
 from shardd.log.incarnation import read_incarnation
-from shardd.log.spool import Segment
 
 
 class Archive:
@@ -25,7 +24,7 @@ class Archive:
         ids = (0, *place)
         found: set[tuple[int, int]] = set()
         here = {int(path.stem) for path in partition.iterdir() if path.suffix in (".log", ".blocks")}
-        incoming = self._incoming()
+        incoming = spool.incoming(self.data)
         waiting = sorted(here | {each.start for each in incoming if (each.ids, each.incarnation) == (ids, incarnation)})
         for directory in (spool.spool_directory(self.data), self.target):
             for entry in spool.entries(directory):
@@ -42,8 +41,3 @@ class Archive:
             if start in waiting:
                 at = max(at, min((other for other in starts if other > start), default=end))
         return at if at < end else None
-
-    def _incoming(self) -> list[Segment]:
-        while True:
-            with contextlib.suppress(FileNotFoundError):  # a file goes while it is looked at
-                return spool.incoming(self.data, 0.0)

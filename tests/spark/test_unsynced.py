@@ -18,8 +18,10 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.requests import FlushUnsavedBuffer
 from shardd.spark import durable, server
+from shardd.spark.pipelines import archive, audit
+from shardd.spark.pipelines.archive import Target
 from tests.spark import direct
-from tests.spark.support import Topic, settle
+from tests.spark.support import Topic, settle, source_of
 from tests.support import wire
 from tests.support.server import Server
 
@@ -81,6 +83,41 @@ def test_the_right_to_poll_is_enough_to_ask_for_a_sync(tmp_path: Path) -> None:
         topic.connection.request(Code.CREATE_USER, request.encode())
         options = topic.options(username="reader", password="secret")
         assert set(direct.everything(options)) == topic.rows()
+
+
+def planned_rows(topic: Topic, directory: Path, **options: str) -> tuple[int, int]:
+    """How many the tasks of an archive and of an audit are to read, and do read."""
+    source = source_of(topic, **options)
+    jobs = archive.plan(source, Target("parquet", str(directory / "archive")))[0]
+    rows = sum(job.run()["rows"] for job in jobs)
+    reports = [job.run() for job in audit.plan(source, None)[0]]
+    assert not [each for each in reports if each["faults"]]
+    return rows, sum(each["rows"] for each in reports)
+
+
+@pytest.mark.parametrize("interval", [SOON, NEVER])
+def test_archive_and_audit_take_all_that_was_sent_before(tmp_path: Path, interval: str) -> None:
+    with served(tmp_path, interval) as topic:
+        assert planned_rows(topic, tmp_path) == (600, 600)
+        if interval == SOON:
+            settle(topic)
+        for pid in topic.server.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        assert planned_rows(topic, tmp_path / "again") == (600, 600)
+
+
+def test_archive_and_audit_say_that_a_sync_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.Server, "ask_sync", lambda *_: None)
+    monkeypatch.setattr(durable, "WAIT_S", 0.5)
+    with served(tmp_path, NEVER) as topic:
+        said = r"offsets 0 to 300 of partition 0 of 's/rows' .* are not known to be on the device"
+        with pytest.raises(durable.NotDurableError, match=said):
+            archive.plan(source_of(topic), Target("parquet", str(tmp_path / "archive")))
+        with pytest.raises(durable.NotDurableError, match=said):
+            audit.plan(source_of(topic), None)
+        assert planned_rows(topic, tmp_path, isolation="visible") == (600, 600)
+        cold = source_of(topic, path=str(topic.server.data_dir), readMode="cold")
+        assert audit.plan(cold, None)[0] == []
 
 
 def test_a_cold_query_waits_only_for_segments_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

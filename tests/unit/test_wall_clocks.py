@@ -69,11 +69,6 @@ PYTHON: Final = {
     ("spark/pipelines/lag.py", "_Looks.__init__"): (1, _SHOWN),
     ("spark/pipelines/vacuum.py", "vacuum"): (1, "KNOWN GAP: files of a lake have their mtime by this clock"),
     ("spark/sinks/delta.py", "_add_action"): (1, "a stamp of a commit of Delta"),
-    ("spark/sinks/topic_once.py", "OnceTask._is_alive"): (
-        1,
-        "KNOWN GAP: renewals of a producer, read on another host",
-    ),
-    ("spark/sinks/topic_once.py", "_renew_at_us"): (1, "KNOWN GAP: renewals of a producer, read on another host"),
     ("spark/stream.py", "ShardStreamReader._by_time"): (1, _SHOWN),
     ("transport/door/clients.py", "DoorClients.open"): (1, _SHOWN),
     ("worker/background.py", "_told"): (1, _SHOWN),

@@ -164,7 +164,7 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     options = source.parsed()
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
-    bounds = source.bounds(segments=planner.needs_segments(options))
+    bounds = source.durable_bounds()
     settings = replace(TaskSettings.of(options, READ), pass_isolated=True)
     run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():

@@ -208,10 +208,11 @@ def plan(source: Source, archive_root: str | None) -> tuple[list[Job], list[dict
     settings = replace(settings, fail_on_data_loss=False)  # what is lost is counted as a fault
     jobs: list[Job] = []
     reports: list[dict[str, Any]] = []
-    for name, topic in source.bounds(segments=planner.needs_segments(options)).items():
+    for name, topic in source.durable_bounds().items():
         listing = {} if archive_root is None else archive_listing.list_topic(archive_root, name)
         for partition in topic.partitions:
-            pieces = Locations(options, topic, partition).pieces(partition.first, partition.end)
+            end = planner.readable_end(options, partition)
+            pieces = Locations(options, topic, partition).pieces(partition.first, end)
             history = listing.get((partition.id, partition.incarnation))
             if history is not None:
                 pieces += tuple(history.files)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shardd.protocol.bounds import TopicBounds
-from shardd.spark import planner
+from shardd.spark import durable, planner
 from shardd.spark.options import SourceOptions, parse
 from shardd.spark.pipelines.following import until_sigterm
 from shardd.spark.positions import TopicName
@@ -48,6 +48,14 @@ class Source:
         options, server = self.parsed(), self.server()
         try:
             return planner.discover(server, options, segments=segments)
+        finally:
+            server.close()
+
+    def durable_bounds(self) -> dict[TopicName, TopicBounds]:
+        """For a plan: when all that is there now is on the device. `NotDurableError`."""
+        options, server = self.parsed(), self.server()
+        try:
+            return durable.discover(server, options, segments=planner.needs_segments(options))
         finally:
             server.close()
 

@@ -45,13 +45,15 @@ class TakenOverError(RuntimeError):
 class TaskProducer(msgspec.Struct, frozen=True, array_like=True):
     """The producer of a task. `epoch`: that of its last batch, -1 when none is stored as a whole. `numbers`: of its
     next batch in each partition, in this epoch; None: they are not known, or not those of the run that reads this.
-    `renew_at_us`: when it is to say that it is not idle. `partitions`: those among which it has dealt its rows."""
+    `renew_at_us`: when it is to say that it is not idle, by the time since the boot `boot` of a machine; another one
+    cannot tell. `partitions`: those among which it has dealt its rows."""
 
     producer: int
     epoch: int = -1
     renew_at_us: int = 0
     numbers: dict[int, int] | None = None
     partitions: int = 0
+    boot: bytes = b""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from shardd.protocol.producers import InitProducer, ProducerEpoch
+from shardd.runtime.boot import boot_id
 from shardd.spark.sinks.topic_buffers import RowError
 from shardd.spark.sinks.topic_journal import Claim, Journal, Places, State, TakenOverError, TaskProducer
 from shardd.spark.sinks.topic_options import SinkOptions
@@ -156,7 +157,7 @@ class OnceTask:
         self._next_epoch("")
 
     def _is_alive(self, known: TaskProducer) -> bool:
-        if time.time_ns() // 1000 < known.renew_at_us:
+        if known.boot and known.boot == boot_id() and _since_boot_us() < known.renew_at_us:
             return True
         server = SinkServer(self._options)
         try:
@@ -165,7 +166,7 @@ class OnceTask:
             return False
         finally:
             keep(self._options, server.hand_over())
-        self._producer = replace(known, renew_at_us=_renew_at_us(made))
+        self._producer = replace(known, renew_at_us=_renew_at_us(made), boot=boot_id())
         return True
 
     def _next_epoch(self, fault: str) -> None:
@@ -189,7 +190,7 @@ class OnceTask:
             keep(self._options, server.hand_over())
         finally:
             server.close()
-        self._producer = TaskProducer(made.producer, made.epoch, _renew_at_us(made))
+        self._producer = TaskProducer(made.producer, made.epoch, _renew_at_us(made), boot=boot_id())
         self._encoder.numbers = Numbers(made.producer, made.epoch, {})
 
     def _own_epoch(self, server: SinkServer, journal: Journal) -> tuple[ProducerEpoch, bool]:
@@ -212,4 +213,9 @@ class OnceTask:
 
 
 def _renew_at_us(made: ProducerEpoch) -> int:
-    return time.time_ns() // 1000 + made.expiry_us // _RENEWALS
+    return _since_boot_us() + made.expiry_us // _RENEWALS
+
+
+def _since_boot_us() -> int:
+    """All tasks of one machine agree on it, and no change of its clock moves it."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000

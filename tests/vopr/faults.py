@@ -63,11 +63,9 @@ class Clock:
         with shared.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 8)
         self.library = str(library)
-        self.jumped = False
         self.environment = {"CLOCK_CONTROL": str(shared)} | ({"CLOCK_ALSO": ",".join(also)} if also else {})
 
     def jump(self, ahead_us: int) -> None:
-        self.jumped = True
         self._map[:] = struct.pack("<q", ahead_us)
 
 

@@ -60,9 +60,6 @@ KINDS: Final = (
     ),
     Kind("overtaken", {}, {}, {"send": 50, "look": 10, "overtake": 2, "delete": 1}),
 )
-# Windows of message ids and expiry go by the wall clock yet: a jump empties the one and may end the other. After one
-# they are not judged.
-JUMPS_ARE_BORNE: Final = True
 # how often, against the others
 FAULTS: Final = {
     "kill": 6.0,

@@ -21,7 +21,7 @@ from tests.vopr import planted
 from tests.vopr.archive import Archive
 from tests.vopr.backups import Backups
 from tests.vopr.faults import Clock, Faults, small_disk
-from tests.vopr.plan import JUMPS_ARE_BORNE, KINDS, PAUSE_S, SETTINGS, Kind
+from tests.vopr.plan import KINDS, PAUSE_S, SETTINGS, Kind
 from tests.vopr.subject import STREAM, Subject
 
 DISK: Final = "512m"
@@ -106,7 +106,6 @@ class Run:
         with wire.connect(self.server.address) as connection:
             connection.create_stream(STREAM)
             token = connection.create_token("vopr")
-        borne = JUMPS_ARE_BORNE or self.plant == planted.FOOLED_CLOCK
         archive = Archive(self.server.data_dir, root / "archive")
         self.subjects = [
             Subject(
@@ -116,7 +115,6 @@ class Run:
                 self.seed,
                 archive,
                 self.calm,
-                lambda: borne or not clock.jumped,
                 self.find,
             )
             for number, kind in enumerate(self.kinds)

@@ -58,12 +58,10 @@ class Subject(LoadThread):
         seed: int,
         archive: Archive,
         calm: threading.Lock,
-        clock_holds: Callable[[], bool],
         find: Callable[[str], None],
     ) -> None:
         super().__init__(target, f"{kind.name}-{number}")
         self.kind, self.number, self.archive, self.calm, self.find = kind, number, archive, calm, find
-        self.clock_holds = clock_holds
         self.dice = random.Random(f"{seed} {number}")
         self.ledgers = [Ledger(number, partition, find) for partition in range(PARTITIONS)]
         self.sendings = [Sending() for _ in range(PARTITIONS)]
@@ -75,9 +73,6 @@ class Subject(LoadThread):
         self.next_number = 0
         self.work: Callable[[wire.Wire], None] | None = None  # goes on after an error
         self.archived_from: list[int | None] = [None] * PARTITIONS
-
-    def knows_ids(self) -> bool:
-        return self.kind.identified and self.clock_holds()
 
     # ---- steps ----
 
@@ -188,7 +183,7 @@ class Subject(LoadThread):
             self.next_number += count
             sending.waiting = numbers, size
         numbers, size = sending.waiting
-        ledger.sending(numbers, size, once=self.kind.once or self.knows_ids())
+        ledger.sending(numbers, size, once=self.kind.once or self.kind.identified)
         if self.kind.once:
             first = self._send_once(connection, partition, numbers, size)
             ledger.acknowledged(numbers, first)
@@ -206,9 +201,9 @@ class Subject(LoadThread):
         """What is known by its id is answered like the first time, and not stored."""
         sending = self.sendings[partition]
         numbers = self.dice.choice(sending.last)
-        self.ledgers[partition].sending(numbers, 0, once=self.knows_ids())
+        self.ledgers[partition].sending(numbers, 0, once=self.kind.identified)
         self._send_plain(connection, partition, numbers, sending.sizes[numbers[0]])
-        if self.knows_ids():
+        if self.kind.identified:
             self.ledgers[partition].again(numbers)
         self.counts["repeats"] += len(numbers)
 
@@ -254,8 +249,6 @@ class Subject(LoadThread):
             look = read(connection, str(self.target.topic), partition)
             deletes = ledger.budget_bytes + ledger.late_budget_bytes > 0
             shrunk = look.start > ledger.start and not deletes
-            if self.kind.expiry_s and not self.clock_holds():
-                ledger.late_budget_bytes = ANY_BYTES
             ledger.judge(look)
             looks.append((look, shrunk))
             self._check_archive(partition)

@@ -8,9 +8,10 @@ from typing import Final
 from shardd.cli.doctor_report import Finding, ok, warning
 from shardd.config.schema import Settings
 from shardd.config.units import format_size
-from shardd.log import spool
+from shardd.log import layout, spool
+from shardd.maintenance import clock_memory
 from shardd.maintenance.retention_limits import RetentionLimits
-from shardd.maintenance.retention_preview import preview, preview_held
+from shardd.maintenance.retention_preview import newest_time_us, preview, preview_held
 from shardd.metadata import FILE_NAME
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
@@ -21,13 +22,18 @@ from shardd.runtime.throttle import Throttle
 _CHECK: Final = "retention"
 _TOPICS_MAX: Final = 8
 _OLD_S: Final = 24 * 3600.0
+_AHEAD_US: Final = 60_000_000
 _STUCK_S: Final = 10.0  # an entry is made in less, or its turn comes again every second
 
 
 def retention_findings(settings: Settings) -> list[Finding]:
     """Nothing where there is no data yet, or where it cannot be read: `doctor state` says why."""
     state = _state(settings)
-    return [] if state is None else [_kept(settings, state), *_held(settings, state), *_spool(settings)]
+    return (
+        []
+        if state is None
+        else [_kept(settings, state), *_held(settings, state), *_ahead(settings, state), *_spool(settings)]
+    )
 
 
 def _state(settings: Settings) -> State | None:
@@ -63,6 +69,26 @@ def _held(settings: Settings, state: State) -> list[Finding]:
     size = format_size(sum(each.size_bytes for each in found))
     text = f"stored offsets may hold messages of {len(found)} topics beyond their size or count: {names}"
     return [warning(_CHECK, text, f'`shardd topic set STREAM TOPIC "size_held_max=0 s"` would remove at most {size}')]
+
+
+def _ahead(settings: Settings, state: State) -> list[Finding]:
+    """Partitions whose segments carry times that are not yet, by the clock that the server believes."""
+    data, found = settings.system.data_directory, list[tuple[int, str]]()
+    now_us = clock_memory.recalled(data).believed_us or time.time_ns() // 1000
+    for stream in state.streams.values():
+        for topic in stream.topics.values():
+            for partition in topic.partitions:
+                directory = layout.partition_directory(data, stream.id, topic.id, partition.id)
+                ahead_us = newest_time_us(directory, partition.incarnation) - now_us
+                if ahead_us > _AHEAD_US:
+                    found.append((ahead_us, f"{stream.name}/{topic.name}/{partition.id}"))
+    if not found:
+        return []
+    found.sort(reverse=True)
+    names = ", ".join(name for _, name in found[:_TOPICS_MAX]) + (" ..." if len(found) > _TOPICS_MAX else "")
+    text = f"{len(found)} partitions carry times ahead of the clock, up to {found[0][0] / 3.6e9:.1f} h: {names}"
+    advice = "later messages get the same times and expire as late; size and count limits hold, a purge ends it"
+    return [warning(_CHECK, text, advice)]
 
 
 def _spool(settings: Settings) -> list[Finding]:

@@ -86,6 +86,20 @@ def _of_topic(
     return WouldGo(f"{stream.name}/{topic.name}", len(gone), messages, size_bytes)
 
 
+def newest_time_us(directory: Path, incarnation: int) -> int:
+    """That manifests tell: no later message of the partition has an earlier one. 0: they tell none."""
+    newest_us = 0
+    try:
+        for start in segment_starts(directory):
+            manifest = read_manifest(directory, start)
+            if manifest is not None and manifest.incarnation == incarnation:
+                last_us = 0 if manifest.sealed is None else manifest.sealed.last_timestamp
+                newest_us = max(newest_us, manifest.born_at, last_us)
+    except (OSError, ValueError):  # a server is at work, or it cannot be read
+        return newest_us
+    return newest_us
+
+
 def _sealed(directory: Path, incarnation: int) -> Iterator[Sealed]:
     """The oldest first. A partition that cannot be read says nothing."""
     try:

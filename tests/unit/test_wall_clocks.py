@@ -24,6 +24,7 @@ PYTHON: Final = {
     ("benchmark/measure.py", "measure"): (1, _SHOWN),
     ("benchmark/servers/wire.py", "Wire.__init__"): (1, _NAME),
     ("cli/doctor_host.py", "_clock"): (2, _SHOWN),
+    ("cli/doctor_retention.py", "_ahead"): (1, _SHOWN),
     ("cli/doctor_retention.py", "_held"): (1, _SHOWN),
     ("cli/doctor_retention.py", "_kept"): (1, _SHOWN),
     ("cli/doctor_retention.py", "_spool"): (3, _SHOWN),

@@ -4,6 +4,7 @@
 
 #include "base/checksum.h"
 #include "log/blocks.h"
+#include "log/partition_internal.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -83,10 +84,10 @@ static void check_polls(bool with_io) {
 static void test_polls_answer_as_over_plain_segments(void) { check_polls(true); }
 static void test_without_io_everything_is_read_at_once(void) { check_polls(false); }
 
-static void flip(uint64_t position) {
+static void flip_in(uint64_t start, uint64_t position) {
     char path[256];
     uint8_t byte;
-    snprintf(path, sizeof path, "%s/%020u.blocks", directory, 0);
+    snprintf(path, sizeof path, "%s/%020" PRIu64 ".blocks", directory, start);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     CHECK_EQUAL(pread(fd, &byte, 1, (off_t)position), 1);
     byte ^= 1;
@@ -97,7 +98,7 @@ static void flip(uint64_t position) {
 static void test_a_damaged_entry_or_block_is_damage(void) {
     for (int with_io = 0; with_io < 2; with_io++) {
         open_compressed(with_io == 1);
-        flip(blocks_entry_position(2) + 3);
+        flip_in(0, blocks_entry_position(2) + 3);
         heard h;
         start(request_of(POLL_OFFSET, 2 * BLOCK_PLAIN_BYTES / MESSAGE_BYTES + 20, 5), 0, &h);
         for (int i = 0; i < 2000 && !((read_job *)(void *)k->reads.jobs)->surveying; i++) turn();
@@ -110,6 +111,37 @@ static void test_a_damaged_entry_or_block_is_damage(void) {
         check_poll(request_of(POLL_OFFSET, behind, 1000), behind, 1000);
         close_core();
     }
+}
+
+static void resumed(segment_wait *w) { w->fetch = NULL; }
+
+/* Fetches of the first block of the first two segments, which are damaged, and of the third one: all end before one who
+ * waits asks again. */
+static void test_each_that_waits_hears_what_its_own_fetch_has_brought(void) {
+    enum { THREE = 3 };
+    segment_wait waits[THREE];
+    segment_records out;
+    open_compressed(true);
+    segment_set *set = &core_owned(k, NS_HERE)->p->segments;
+    for (unsigned i = 0; i + 1 < THREE; i++) flip_in(set->items[i].start_offset, blocks_entry_position(0) + 3);
+    segment_want want = {SEGMENT_PART_LOG, 0, 10 * MESSAGE_BYTES};
+    for (unsigned i = 0; i < THREE; i++) {
+        segment *s = &set->items[i];
+        CHECK_EQUAL(s->layout->records(set, s, want.from, want.length, &out), SEGMENT_WAIT);
+        waits[i] = (segment_wait){.resume = resumed};
+        CHECK(s->layout->fetch(set, s, &want, &waits[i]));
+    }
+    for (int i = 0; i < 2000 && (waits[0].fetch || waits[1].fetch || waits[2].fetch); i++) turn();
+    for (unsigned i = 0; i < THREE; i++) {
+        segment *s = &set->items[i];
+        CHECK(waits[i].fetch == NULL);
+        set->asks = &waits[i];
+        segment_answer answer = s->layout->records(set, s, want.from, want.length, &out);
+        set->asks = NULL;
+        CHECK_EQUAL(answer, i + 1 < THREE ? SEGMENT_DAMAGED : SEGMENT_READY);
+        if (answer == SEGMENT_READY) segment_records_release(&out);
+    }
+    close_core();
 }
 
 static void test_who_leaves_while_a_fetch_runs_or_stands_in_line_leaves_nothing(void) {
@@ -179,6 +211,7 @@ int main(void) {
     RUN(test_polls_answer_as_over_plain_segments);
     RUN(test_without_io_everything_is_read_at_once);
     RUN(test_a_damaged_entry_or_block_is_damage);
+    RUN(test_each_that_waits_hears_what_its_own_fetch_has_brought);
     RUN(test_who_leaves_while_a_fetch_runs_or_stands_in_line_leaves_nothing);
     RUN(test_the_log_starts_within_a_compressed_segment);
     return check_report();

@@ -78,9 +78,11 @@ static void start_poll(read_job *job) {
         read_answer_status(job, STATUS_CONSUMER_NAME_TAKEN);
         return;
     }
+    partition_asks(job->target->p, &job->fetch);
     uint32_t status = partition_poll_within(job->target->p, job->what.strategy, job->what.value, job->what.count,
                                             job->what.consumer_kind, job->what.consumer_id, job->what.bytes_max,
                                             &job->cursor);
+    partition_asks(job->target->p, NULL);
     if (status == 0) next_window(job);
     else if (status == PARTITION_WAITS) fetch(job);
     else if (status == STATUS_CANNOT_READ_FILE) doubt(job, partition_suspect(job->target->p), status);
@@ -227,7 +229,10 @@ static void begin_window(read_job *job) {
 static void take_window(read_job *job) {
     uint32_t status = 0, plenty = job->to.one_window ? POLL_ONE_WINDOW_BYTES : POLL_WINDOW_BYTES;
     uint32_t bytes_max = output_is_plenty(job->core) ? plenty : POLL_WINDOW_SMALL_BYTES;
+    partition *p = job->cursor.owner;
+    partition_asks(p, &job->fetch);
     bool any = partition_cursor_next(&job->cursor, bytes_max - job->to.head_bytes, &job->window, &status);
+    partition_asks(p, NULL);
     ASSERT(any || status != 0 || job->first_window); /* the job ends with the window after which nothing remains */
     job->window_known = true;
     if (any) end_with_window(job);

@@ -239,6 +239,8 @@ void partition_cursor_end(poll_cursor *cursor);
 /* Right after PARTITION_WAITS: begins to bring here what was missing (segment_reader.h); then ask again. False: it
  * cannot, which is an error of reading (10002). */
 bool partition_fetch(partition *p, segment_wait *w);
+/* Asks for the calls that follow, until NULL does: it hears why its fetch has brought nothing. */
+void partition_asks(partition *p, segment_wait *w);
 
 /* ---- damage (partition_damage.c) ---- */
 /* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that

@@ -300,6 +300,8 @@ void partition_cursor_end(poll_cursor *cursor) {
     partition_release(p);
 }
 
+void partition_asks(partition *p, segment_wait *w) { p->segments.asks = w; }
+
 bool partition_fetch(partition *p, segment_wait *w) {
     ASSERT(p->missing.want.length > 0);
     segment *s = segment_find(&p->segments, p->missing.segment);

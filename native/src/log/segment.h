@@ -37,9 +37,10 @@ typedef struct segment {
 typedef struct segment_set { /* ascending by start offset, the last one is active */
     segment *items;
     uint32_t count, capacity;
-    uint32_t open;  /* pairs */
-    bool read_only; /* the active segment too */
-    bool closed;    /* pairs are closed as soon as nobody pins them */
+    uint32_t open;             /* pairs */
+    bool read_only;            /* the active segment too */
+    bool closed;               /* pairs are closed as soon as nobody pins them */
+    struct segment_wait *asks; /* who asks now, and has waited perhaps; NULL: nobody that waits */
     const disk *disk;
     file_cache *files; /* of the worker; outlives the set */
     const char *directory;

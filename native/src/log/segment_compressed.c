@@ -112,9 +112,10 @@ static segment_answer compressed_records(segment_set *set, segment *s, uint64_t 
     unpacked_cache *c = &set->files->unpacked;
     if (set->closed) return SEGMENT_UNREADABLE;
     if (s->unpacked == 0) s->unpacked = unpacked_segment(c);
-    if (c->failed.length == length && c->failed.position == position && c->failed.segment == s->unpacked) {
-        c->failed.length = 0;
-        return (segment_answer)c->failed.answer;
+    segment_wait *w = set->asks;
+    if (w != NULL && w->failed.length == length && w->failed.position == position && w->failed.segment == s->unpacked) {
+        w->failed.length = 0;
+        return w->failed.answer;
     }
     unpacked_run *r = unpacked_find(c, s->unpacked, position, length);
     if (r == NULL) {
@@ -203,15 +204,15 @@ static bool fetch_run(compressed_fetch *f, compressed_fetch **place) {
 
 /* Whoever waits asks again, and gets the run, or hears what is wrong. */
 static void fetch_end(compressed_fetch *f, segment_answer answer) {
-    unpacked_cache *c = f->cache;
     segment_wait *w = f->wait;
-    c->failed.length = answer == SEGMENT_READY ? 0 : f->length;
-    c->failed.position = f->position;
-    c->failed.segment = f->segment;
-    c->failed.answer = (int)answer;
     if (answer == SEGMENT_READY) {
         unpacked_keep(f->run);
         f->run = NULL;
+    } else if (w != NULL) {
+        w->failed.segment = f->segment;
+        w->failed.position = f->position;
+        w->failed.length = f->length;
+        w->failed.answer = answer;
     }
     fetch_free(f);
     if (w != NULL) w->resume(w);

@@ -44,6 +44,10 @@ typedef struct segment_wait {
     void (*forget)(struct segment_wait *w); /* of the layout: there will be no resume */
     struct segment_wait *next, *previous;   /* of the layout */
     void *fetch;                            /* likewise */
+    struct { /* likewise: why its last fetch has brought nothing, until it is told; length 0: it has */
+        uint64_t segment, position, length;
+        segment_answer answer;
+    } failed;
 } segment_wait;
 
 struct segment_layout {

@@ -29,11 +29,7 @@ typedef struct unpacked_cache {
     struct compressed_fetch *first, *last;                  /* fetches that stand in line */
     struct compressed_fetch *running[UNPACKED_FETCHES_MAX]; /* NULL: a free place */
     void (*abandon)(struct compressed_fetch *f);            /* frees one that will never complete */
-    struct { /* why the fetch that ends now has brought nothing, for whoever asks again at once; length 0: it has */
-        uint64_t segment, position, length;
-        int answer;
-    } failed;
-    uint64_t hits, blocks; /* asked for and here; unpacked */
+    uint64_t hits, blocks;                                  /* asked for and here; unpacked */
 } unpacked_cache;
 
 void unpacked_open(unpacked_cache *c);

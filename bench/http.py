@@ -121,7 +121,7 @@ def timed(wires: Sequence[Wire], request: bytes, count: int, process: psutil.Pro
 
 
 def post(path: str, token: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: {BATCH}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: {BATCH}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -147,8 +147,8 @@ def sends(server: HttpServer, token: str, requests: int) -> str:
 
 def polls(server: HttpServer, token: str, requests: int) -> str:
     path = f"/streams/s/topics/t/messages?count={MESSAGES}"
-    request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
-    batch = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: {BATCH}\r\n\r\n".encode()
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    batch = request[:-2] + f"Accept: {BATCH}\r\n\r\n".encode()
     records = Wire(server.http_address).ask(batch)[16:]
     value = {"partition": 0, "current_offset": 0, "count": MESSAGES, "records": records}
     structs = Polled(0, 0, MESSAGES, [*polled_messages(records, MESSAGES)])
@@ -157,7 +157,7 @@ def polls(server: HttpServer, token: str, requests: int) -> str:
         ours = [Wire(server.http_address) for _ in range(CONNECTIONS)]
         floor, door = [Wire(address) for _ in range(CONNECTIONS)], server.door()
         for _ in range(ROUNDS):
-            fast, _ = timed(floor, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", requests, bare)
+            fast, _ = timed(floor, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", requests, bare)
             got, cost = timed(ours, request, requests, door)
             ratios.append(got / fast)
             pure.append(cpu_of(lambda: msgspec.json.encode(structs), requests) / cost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,6 +12,7 @@ import msgspec
 import typer
 
 from shardd import __version__
+from shardd.config.hosts import is_of_this_host
 from shardd.config.loader import load_settings
 from shardd.log.diagnosis import partitions_below
 from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
@@ -29,6 +31,7 @@ from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.iggy_files import file_of_a_later_server, iggy_log
 from shardd.runtime.throttle import Throttle
+from shardd.server.data_directory import RUNTIME_CONFIG_NAME
 
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
@@ -85,6 +88,7 @@ def examine(directory: Path) -> Findings:
     findings.refused += diagnose_state(directory).damage
     _about_partitions(directory, findings)
     _about_settings(directory, findings)
+    _about_hosts(directory, findings)
     return findings
 
 
@@ -188,3 +192,23 @@ def _about_settings(directory: Path, findings: Findings) -> None:
     topics = sum(bool(topic.settings) for stream in state.streams.values() for topic in stream.topics.values())
     if topics:
         findings.back.append(f"topics {topics} have settings of their own: programs without them do not start")
+
+
+def _about_hosts(directory: Path, findings: Findings) -> None:
+    """Earlier programs answered requests of HTTP by whatever name. A server that runs tells how it is set."""
+    system = load_settings(None, {}).settings.system
+    path = directory / system.runtime_path / RUNTIME_CONFIG_NAME
+    try:
+        settings = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        settings = None
+    for section in ("http", "metrics"):
+        is_set = {} if settings is None else settings[section]
+        here = settings is None or (is_set["enabled"] and is_of_this_host(is_set["address"]))
+        if here and "allowed_hosts" not in is_set:
+            bound = f"where {section}.address is" if settings is None else f"{section}.address is {is_set['address']},"
+            findings.would.append(
+                f"{bound} of this host alone: requests with another Host than localhost, its addresses or names of the "
+                f"certificate get 421 until {section}.allowed_hosts lists it (a proxy on this host that passes the "
+                "public name)"
+            )

@@ -58,11 +58,13 @@ class HttpMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Http(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`http.*`: the door for HTTP. `address` as that of TCP. `access_log`: a line for each request. `cpus`: where its
+    """`http.*`: the door for HTTP. `address` as that of TCP. `allowed_hosts`: further names of it
+    (hosts.py). `access_log`: a line for each request. `cpus`: where its
     processes run, as cpus.parse_cpus has it; "": on all."""
 
     enabled: bool
     address: str
+    allowed_hosts: tuple[str, ...]
     processes: int
     cpus: str
     max_request_size_bytes: int

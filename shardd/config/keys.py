@@ -10,6 +10,7 @@ import msgspec
 
 from shardd.config import (
     cluster,
+    hosts,
     http,
     issuers,
     liftbridge,
@@ -100,6 +101,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("websocket.tls.key_file", "websocket.tls.key_file", "", tls.parse_path),
     _flag("http.enabled", False),
     Key("http.address", "http.address", "127.0.0.1:3000", units.parse_address),
+    _list("http.allowed_hosts", [], hosts.parse_hosts),
     _count("http.processes", 1, 1, http.PROCESSES_MAX),
     Key("http.cpus", "http.cpus", "", parse_cpus),
     _size("http.max_request_size", "http.max_request_size_bytes", "2 MB", 1024, http.REQUEST_BYTES_MAX),
@@ -135,6 +137,7 @@ KEYS: Final[tuple[Key, ...]] = (
     *LIFTBRIDGE_KEYS,
     _flag("metrics.enabled", False),
     Key("metrics.address", "metrics.address", "127.0.0.1:9464", units.parse_address),
+    _list("metrics.allowed_hosts", [], hosts.parse_hosts),
     Key("metrics.token_file", "metrics.token_file", "", tls.parse_path),
     _count("metrics.topics_max", 1000, 0, metrics.SERIES_MAX),
     _count("metrics.groups_max", 1000, 0, metrics.SERIES_MAX),

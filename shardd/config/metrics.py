@@ -13,11 +13,13 @@ SERIES_MAX: Final = 10_000  # topics, or groups, that are told by name
 
 
 class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The door for metrics. `address` as that of TCP. `token_file` "": who reaches the address may read the figures.
+    """The door for metrics. `address` as that of TCP. `allowed_hosts`: further names of it (hosts.py).
+    `token_file` "": who reaches the address may read the figures.
     `topics_max`, `groups_max`: so many of them are told by name, the first ones by id."""
 
     enabled: bool
     address: str
+    allowed_hosts: tuple[str, ...]
     token_file: str
     topics_max: int
     groups_max: int

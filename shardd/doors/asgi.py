@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.taking import LOOK_S, Connection, Taking, bound, is_reset, left_of, reset_at_close
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
@@ -79,13 +80,14 @@ class AsgiLimits(msgspec.Struct, frozen=True):
 
 async def serve_app(
     application: Application,
+    hosts: AllowedHosts,
     listener: socket.socket,
     limits: AsgiLimits,
     ready: Callable[[], None],
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Until it is cancelled: then what is under way is finished, for `STOP_S` at most."""
-    server = _Server(application, listener, limits, ready, tls)
+    server = _Server(HostCheck(application, hosts), listener, limits, ready, tls)
     serving = asyncio.ensure_future(server.serve())
     try:
         await asyncio.shield(serving)
@@ -296,6 +298,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._stop_watching()
         version, encodings = self.parser.get_http_version(), self._transfer_encodings()
         if version not in _VERSIONS or encodings not in ([], [b"chunked"]) or (encodings and version != "1.1"):
+            raise _RefusedError
+        if sum(name == b"host" for name, _ in self.headers) > 1:
             raise _RefusedError
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.head_bytes_max:

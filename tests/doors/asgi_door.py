@@ -8,6 +8,7 @@ from typing import Final
 
 from shardd.doors.asgi import AsgiLimits, Receive, Scope, Send, serve_app
 from shardd.doors.door import Door
+from shardd.doors.hosts import AllowedHosts
 from shardd.doors.process import run_door
 
 LIMITS: Final = AsgiLimits(
@@ -37,7 +38,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def serve(door: Door) -> None:
-    await serve_app(application, door.listeners[0], LIMITS, door.ready)
+    hosts = AllowedHosts("tests.allowed_hosts", (), door.listeners[0])
+    await serve_app(application, hosts, door.listeners[0], LIMITS, door.ready)
 
 
 if __name__ == "__main__":

@@ -53,10 +53,10 @@ def rest(stream: socket.socket) -> bytes:
 def test_requests_of_one_connection_are_answered_in_their_order(server: DoorServer) -> None:
     with connect(server) as stream:
         stream.sendall(
-            b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
-            b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
-            b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ncd\r\n0\r\n\r\n"
-            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab"
+            b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ncd\r\n0\r\n\r\n"
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         answers = rest(stream)
     assert answers.count(b"HTTP/1.1 200 OK") == 4
@@ -68,10 +68,10 @@ def test_requests_of_one_connection_are_answered_in_their_order(server: DoorServ
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + bytes([97]) * 5000 + b"\r\n\r\n",
-        b"GET /" + bytes([97]) * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + bytes([97]) * 9000,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + bytes([97]) * 5000 + b"\r\n\r\n",
+        b"GET /" + bytes([97]) * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + bytes([97]) * 9000,
     ],
 )
 def test_a_head_that_is_too_large_is_refused(server: DoorServer, head: bytes) -> None:
@@ -83,22 +83,22 @@ def test_a_head_that_is_too_large_is_refused(server: DoorServer, head: bytes) ->
 @pytest.mark.parametrize(
     "request_",
     [
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: +2\r\n\r\nab",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\nab",
         b"POST /echo HTTP/1.1\r\nHost : x\r\nContent-Length: 2\r\n\r\nab",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c: d\0\r\n\r\n",
-        b"GET / HTTP/9.1\r\nHost: x\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c: d\0\r\n\r\n",
+        b"GET / HTTP/9.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
 def test_what_two_readers_could_understand_differently_is_refused(server: DoorServer, request_: bytes) -> None:
     with connect(server) as stream:
-        stream.sendall(request_ + b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        stream.sendall(request_ + b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answers = rest(stream)
     assert b"hello" not in answers
     assert answers == b"" or answers.startswith(b"HTTP/1.1 400 ")
@@ -106,7 +106,12 @@ def test_what_two_readers_could_understand_differently_is_refused(server: DoorSe
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n\r\n\r\n"],
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n\r\n\r\n",
+    ],
 )
 def test_who_sends_nothing_more_is_closed(server: DoorServer, sent: bytes) -> None:
     """Before a request, inside one, behind one, and behind one with empty lines."""
@@ -118,17 +123,17 @@ def test_who_sends_nothing_more_is_closed(server: DoorServer, sent: bytes) -> No
 
 def test_who_reads_nothing_is_closed(server: DoorServer) -> None:
     with connect(server) as stream:
-        stream.sendall(b"GET /fill HTTP/1.1\r\nHost: x\r\n\r\n")
+        stream.sendall(b"GET /fill HTTP/1.1\r\nHost: localhost\r\n\r\n")
         while True:
             try:
-                stream.send(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")  # until the door has had enough of it
+                stream.send(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")  # until the door has had enough of it
             except ConnectionError:
                 break
 
 
 def test_requests_that_wait_behind_another_one_are_bounded(server: DoorServer) -> None:
     with connect(server) as stream:
-        stream.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n" * 30)
+        stream.sendall(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n" * 30)
         assert rest(stream).count(b"hello") < 30
 
 
@@ -149,7 +154,7 @@ def test_a_killed_door_loses_no_connection_that_waits(server: DoorServer) -> Non
 
 def test_what_is_under_way_is_finished_at_the_end(tmp_path: Path) -> None:
     with DoorServer(tmp_path / "data", doors=("asgi",)) as server, connect(server) as stream:
-        stream.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        stream.sendall(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert get(server) == b"hello"
         assert server.stop() == 0, server.log()
         assert rest(stream).endswith(b"hello")

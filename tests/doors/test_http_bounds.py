@@ -13,7 +13,7 @@ import pytest
 from tests.doors.http_server import HttpServer
 
 QUICK = {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "1 s", "SHARDD_SERVER_CONNECTIONS_MAX": "400"}
-HEAD = "Host: x\r\nContent-Type: application/json\r\nAuthorization: Bearer"
+HEAD = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer"
 
 
 @pytest.fixture(scope="module")

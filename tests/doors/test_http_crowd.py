@@ -24,7 +24,7 @@ SETTINGS: Final = {
     "SHARDD_SERVER_CONNECTIONS_MAX": "10000",
     "SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "10000",
 }
-HEAD: Final = b"POST /users/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD: Final = b"POST /users/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")

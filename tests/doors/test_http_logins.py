@@ -73,7 +73,7 @@ def test_two_tokens_are_none(server: HttpServer) -> None:
     root = server.root()
     with server.connect() as stream:
         line = f"Authorization: Bearer {root.token}\r\n"
-        stream.sendall(f"GET /streams HTTP/1.1\r\nHost: x\r\n{line}{line}Connection: close\r\n\r\n".encode())
+        stream.sendall(f"GET /streams HTTP/1.1\r\nHost: localhost\r\n{line}{line}Connection: close\r\n\r\n".encode())
         assert stream.makefile("rb").read().startswith(b"HTTP/1.1 401 ")
 
 

@@ -60,10 +60,8 @@ def ask_and_read_nothing(server: HttpServer, token: str, source: str, accept: st
     stream.bind((source, 0))
     stream.connect(server.http_address)
     query = f"?partition_id=0&kind=first&count={MESSAGES}"
-    head = (
-        f"GET {MESSAGES_PATH}{query} HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    )
-    stream.sendall(head.encode())
+    head = f"GET {MESSAGES_PATH}{query} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n"
+    stream.sendall(f"{head}Authorization: Bearer {token}\r\n\r\n".encode())
     return stream
 
 
@@ -122,7 +120,7 @@ def test_bodies_that_one_user_drips_leave_room_for_those_of_another(server: Http
     """Each lacks its last byte; together they are all that two addresses may have."""
     greedy, modest = token_of(server, "greedy"), token_of(server, "modest")
     head = (
-        f"POST {MESSAGES_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {greedy}\r\n"
+        f"POST {MESSAGES_PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {greedy}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
     ).encode()
     with ExitStack() as held:
@@ -140,7 +138,7 @@ def ask_for_snapshot(server: HttpServer, token: str, source: str) -> socket.sock
     """The connection, whose answer is not read."""
     body = b'{"compression": "Xz", "snapshot_types": ["All"]}'
     head = (
-        f"POST /snapshot HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        f"POST /snapshot HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     stream = server.connect(source)

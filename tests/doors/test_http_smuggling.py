@@ -43,7 +43,7 @@ def token_line(server: HttpServer) -> bytes:
 
 def hidden(server: HttpServer) -> bytes:
     """What would make a stream, if the door took it for a request."""
-    head = b"POST /streams HTTP/1.1\r\nHost: x\r\n" + token_line(server) + JSON
+    head = b"POST /streams HTTP/1.1\r\nHost: localhost\r\n" + token_line(server) + JSON
     return head + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 
 
@@ -73,7 +73,7 @@ FRAMINGS = {
 
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS.keys())
 def test_a_length_that_is_ambiguous_is_refused(server: HttpServer, framing: bytes) -> None:
-    head = b"POST /streams/s/topics HTTP/1.1\r\nHost: x\r\n" + token_line(server) + JSON
+    head = b"POST /streams/s/topics HTTP/1.1\r\nHost: localhost\r\n" + token_line(server) + JSON
     answer = exchange(server, head + framing + b"\r\n0\r\n\r\n" + hidden(server))
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
     assert b"connection: close" in answer.lower()
@@ -93,7 +93,12 @@ CHUNKS = {
 
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS.keys())
 def test_a_chunk_that_is_ambiguous_is_refused(server: HttpServer, chunks: bytes) -> None:
-    head = b"POST /streams HTTP/1.1\r\nHost: x\r\n" + token_line(server) + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /streams HTTP/1.1\r\nHost: localhost\r\n"
+        + token_line(server)
+        + JSON
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     answer = exchange(server, head + chunks + hidden(server))
     assert answer.count(b"HTTP/1.1 ") <= 1 and (not answer or answer.startswith(b"HTTP/1.1 400 ")), answer
 
@@ -106,19 +111,24 @@ def test_a_chunk_that_is_ambiguous_is_refused(server: HttpServer, chunks: bytes)
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_request_is_refused(server: HttpServer, line: bytes) -> None:
-    answer = exchange(server, line + b"\r\nHost: x\r\n\r\n" + hidden(server))
+    answer = exchange(server, line + b"\r\nHost: localhost\r\n\r\n" + hidden(server))
     assert answer.count(b"HTTP/1.1 ") == 1 and answer.startswith(b"HTTP/1.1 400 "), answer
 
 
 def test_chunks_of_a_version_without_them_are_refused(server: HttpServer) -> None:
-    head = b"POST /streams HTTP/1.0\r\nHost: x\r\n" + token_line(server) + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /streams HTTP/1.0\r\nHost: localhost\r\n"
+        + token_line(server)
+        + JSON
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     answer = exchange(server, head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY))
     assert answer.startswith(b"HTTP/1.1 400 "), answer
 
 
 def test_trailers_are_no_headers(server: HttpServer) -> None:
     """A token behind the body is worth nothing."""
-    head = b"POST /streams HTTP/1.1\r\nHost: x\r\n" + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /streams HTTP/1.1\r\nHost: localhost\r\n" + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
     answer = exchange(server, head + chunk + token_line(server) + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 401 "), answer
@@ -126,7 +136,7 @@ def test_trailers_are_no_headers(server: HttpServer) -> None:
 
 def test_what_is_not_ambiguous_is_pipelined(server: HttpServer) -> None:
     """So that the cases above are refused for what they are."""
-    head = b"POST /streams/s/topics HTTP/1.1\r\nHost: x\r\n" + token_line(server) + JSON
+    head = b"POST /streams/s/topics HTTP/1.1\r\nHost: localhost\r\n" + token_line(server) + JSON
     body = b'{"name": "t%d", "partitions_count": 1}'
     first = head + b"Content-Length: %d\r\n\r\n" % len(body % 1) + body % 1
     second = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body % 2), body % 2)
@@ -137,13 +147,13 @@ def test_what_is_not_ambiguous_is_pipelined(server: HttpServer) -> None:
 def test_a_proxy_is_not_believed(server: HttpServer) -> None:
     """Headers of proxies do not change who a client is."""
     forwarded = b"X-Forwarded-For: 192.0.2.1\r\nForwarded: for=192.0.2.1\r\nX-Real-Ip: 192.0.2.1\r\n"
-    head = b"GET /clients HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + token_line(server)
+    head = b"GET /clients HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + token_line(server)
     answer = exchange(server, head + forwarded + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 200 ") and b"192.0.2.1" not in answer
 
 
 def test_a_body_that_hides_a_request_is_a_body(server: HttpServer) -> None:
     inner = hidden(server)
-    head = b"POST /streams HTTP/1.1\r\nHost: x\r\n" + token_line(server) + JSON
+    head = b"POST /streams HTTP/1.1\r\nHost: localhost\r\n" + token_line(server) + JSON
     answer = exchange(server, head + b"Content-Length: %d\r\n\r\n" % len(inner) + inner)
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer

@@ -52,7 +52,7 @@ def test_the_certificate_is_its_own_or_that_of_tcp(tmp_path: Path, section: str)
         assert get(server, context) == (200, b"pong")
         assert get(server, context, "/streams")[0] == 401
         with server.connect() as plain:
-            plain.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"pong" not in plain.makefile("rb").read()
         with pytest.raises(ssl.SSLError):
             get(server, ssl.create_default_context())  # which does not know the authority

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
 def request(method: str, path: str, body: object, token: str = "") -> bytes:
     data = msgspec.json.encode(body)
     who = f"Authorization: Bearer {token}\r\n" if token else ""
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{who}"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{who}"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 

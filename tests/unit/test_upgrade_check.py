@@ -10,6 +10,8 @@ import xxhash
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
+from shardd.config.keys import settings_toml
+from shardd.config.loader import load_settings
 from tests.support import golden_directory as golden
 
 EVENTS = Path("streams/0/topics/0/partitions")
@@ -86,3 +88,23 @@ def test_a_directory_of_iggy_is_imported(tmp_path: Path) -> None:
     (tmp_path / "state" / "log").write_bytes(b"")
     status, text = checked(tmp_path)
     assert (status, "the first start imports it" in text, "keep a copy" in text) == (0, True, True)
+
+
+def test_names_that_requests_may_use_are_told_unless_a_running_server_knows_them(tmp_path: Path) -> None:
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    text = checked(data)[1]
+    assert "http.allowed_hosts" in text and "metrics.allowed_hosts" in text
+    running = data / "runtime" / "current_config.toml"
+    running.parent.mkdir(exist_ok=True)
+    early = '[http]\nenabled = true\naddress = "[::1]:3000"\n[metrics]\nenabled = {}\naddress = "{}"\n'
+    for enabled, address, told in (
+        ("true", "127.0.0.1:9464", True),
+        ("true", "0.0.0.0:9464", False),
+        ("false", "127.0.0.1:1", False),
+    ):
+        running.write_text(early.format(enabled, address))
+        text = checked(data)[1]
+        assert "http.address is [::1]:3000, of this host alone" in text and "http.allowed_hosts" in text
+        assert ("metrics.allowed_hosts" in text) == told
+    running.write_text(settings_toml(load_settings(None, {"SHARDD_HTTP_ENABLED": "true"}).settings))
+    assert "allowed_hosts" not in checked(data)[1]

@@ -7,6 +7,7 @@ import logging
 
 from shardd.doors.asgi import AsgiLimits, serve_app
 from shardd.doors.door import Door
+from shardd.doors.hosts import AllowedHosts
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
 from shardd.doors.process import run_door
@@ -20,8 +21,9 @@ async def serve(door: Door) -> None:
     await _any_worker(door)
     sweeping = asyncio.create_task(clients.sweep())
     try:
-        tls = tls_context(door, "http.tls") if options.http.tls.enabled else None
-        await serve_app(application, door.listeners[0], _limits(options), door.ready, tls)
+        hosts = AllowedHosts("http.allowed_hosts", options.http.allowed_hosts, door.listeners[0])
+        tls = tls_context(door, "http.tls", hosts.learn_certificate) if options.http.tls.enabled else None
+        await serve_app(application, hosts, door.listeners[0], _limits(options), door.ready, tls)
     finally:
         sweeping.cancel()
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from shardd.doors.asgi import AsgiLimits, serve_app
 from shardd.doors.door import Door
+from shardd.doors.hosts import AllowedHosts
 from shardd.doors.metrics.app import MetricsApplication
 from shardd.doors.metrics.options import decode_options
 from shardd.doors.process import run_door
@@ -27,7 +28,8 @@ async def serve(door: Door) -> None:
         head_timeout_s=options.server.partial_frame_timeout_ms / 1000,
         slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
     )
-    await serve_app(MetricsApplication(door, options), door.listeners[0], limits, door.ready)
+    hosts = AllowedHosts("metrics.allowed_hosts", options.allowed_hosts, door.listeners[0])
+    await serve_app(MetricsApplication(door, options), hosts, door.listeners[0], limits, door.ready)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ class MetricsOptions(msgspec.Struct, frozen=True):
 
     token: str
     version: str
+    allowed_hosts: tuple[str, ...]
     server: Server
 
 
@@ -40,7 +41,8 @@ def read_token(path: str) -> str:
 
 def encode_options(settings: Settings, version: str) -> bytes:
     """ValueError with a sentence about the token."""
-    return msgspec.msgpack.encode(MetricsOptions(read_token(settings.metrics.token_file), version, settings.server))
+    token, hosts = read_token(settings.metrics.token_file), settings.metrics.allowed_hosts
+    return msgspec.msgpack.encode(MetricsOptions(token, version, hosts, settings.server))
 
 
 def decode_options(data: bytes) -> MetricsOptions:

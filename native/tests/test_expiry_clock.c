@@ -177,6 +177,53 @@ static void test_a_start_goes_on_with_what_was_known(void) {
     CHECK_EQUAL(expiry_clock_now(&c), wall_now);
 }
 
+/* The clock of a boot was wrong for five minutes; what is stored meanwhile has stamps of that. */
+static void test_a_boot_with_a_wrong_clock_loses_nothing_when_it_is_set_right(void) {
+    const struct {
+        int64_t wrong_s, off_s;
+    } cases[] = {{-4999000, 60}, {-7200, 1800}, {-7200, 18000}, {7200, 60}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expiry_clock c = fresh(HOUR);
+        uint64_t before = wall_now;
+        wall_now += (uint64_t)((cases[i].off_s + cases[i].wrong_s) * (int64_t)SECOND);
+        expiry_clock_begin(&c, &(clock_memory){.believed_us = before});
+        uint64_t stored = expiry_clock_stamp(&c), age = 20 * 60 * SECOND;
+        pass(300 * SECOND);
+        uint64_t now = expiry_clock_now(&c);
+        CHECK(expiry_clock_first_younger(&c, now, age) <= stored);
+        CHECK(expiry_clock_reaches(&c, stored, age) > now);
+        wall_now -= (uint64_t)(cases[i].wrong_s * (int64_t)SECOND);
+        expiry_clock_now(&c);
+        bool nearer = cases[i].off_s < 7200;
+        CHECK(!nearer || expiry_clock_stamp(&c) == wall_now);
+        for (int minute = 0; minute < 14; minute++) {
+            now = expiry_clock_now(&c);
+            CHECK(expiry_clock_first_younger(&c, now, age) <= stored);
+            CHECK(expiry_clock_reaches(&c, stored, age) > now);
+            pass(60 * SECOND);
+        }
+        pass(46 * 60 * SECOND);
+        now = expiry_clock_now(&c);
+        CHECK_EQUAL(now, wall_now);
+        CHECK_EQUAL(expiry_clock_stamp(&c), wall_now);
+        if (!nearer) CHECK(expiry_clock_first_younger(&c, now, age) <= stored); /* the doubt has just ended */
+    }
+}
+
+/* What is stamped by the believed clock itself, as uses of an offset, while it doubts a boot. */
+static void test_the_end_of_a_doubt_of_a_boot_is_remembered(void) {
+    expiry_clock c = fresh(HOUR);
+    uint64_t before = wall_now;
+    wall_now += 8 * 24 * HOUR;
+    expiry_clock_begin(&c, &(clock_memory){.believed_us = before});
+    uint64_t used = expiry_clock_now(&c);
+    pass(HOUR);
+    uint64_t now = expiry_clock_now(&c);
+    CHECK_EQUAL(now, wall_now);
+    CHECK(expiry_clock_first_younger(&c, now, 7 * 24 * HOUR) <= used);
+    CHECK_EQUAL(expiry_clock_reaches(&c, used, HOUR), now + HOUR);
+}
+
 static void test_those_who_share_a_clock_go_on_without_the_one_that_looks(void) {
     shared_clock shared = {.jump_max_us = HOUR};
     expiry_clock looks = fresh(0), reads = looks;
@@ -218,6 +265,8 @@ int main(void) {
     RUN(test_what_is_stored_while_a_clock_is_doubted_ages_from_the_end_of_the_doubt);
     RUN(test_the_last_four_spans_of_doubt_are_remembered);
     RUN(test_a_start_goes_on_with_what_was_known);
+    RUN(test_a_boot_with_a_wrong_clock_loses_nothing_when_it_is_set_right);
+    RUN(test_the_end_of_a_doubt_of_a_boot_is_remembered);
     RUN(test_those_who_share_a_clock_go_on_without_the_one_that_looks);
     RUN(test_numbers_of_sessions_grow_whatever_the_clock_does);
     return check_report();

@@ -90,7 +90,8 @@ def recalled(data: Path) -> Recalled:
     if boot != this_boot or not any(boot) or passed_us < 0:
         return Recalled(now_us, doubts=doubts)
     believed, stamps = (each + passed_us if each else 0 for each in doubted)
-    return Recalled(now_us + passed_us, (stamps_us or now_us) + passed_us, believed, stamps, doubts)
+    stamped_us = stamps_us + passed_us if stamps_us else 0
+    return Recalled(now_us + passed_us, stamped_us, believed, stamps, doubts)
 
 
 def known_of(clock: ExpiryClock) -> Recalled:

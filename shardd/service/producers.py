@@ -38,9 +38,8 @@ class ProducerService:
         return ProducerEpoch(made.id, made.epoch, self._expiry_us)
 
 
-async def expire_producers(metadata: Metadata, now_us: int, expiry_ms: int) -> None:
-    """Forgets those that were idle for so long by the believed clock; one worker of the server does it."""
-    before_us = now_us - expiry_ms * 1000
+async def expire_producers(metadata: Metadata, before_us: int) -> None:
+    """Forgets those that were idle since then by the believed clock; one worker of the server does it."""
     if not idle_producers(metadata.state, before_us):
         return
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardd.engine import Engine
+from shardd.engine import Engine, _native
 from shardd.groups.hub import GroupHub
 from shardd.groups.surroundings import HubSurroundings
 from shardd.log import layout
@@ -232,7 +232,8 @@ class ControlRole(Role):
             await self._hub.check()
 
     async def _expire_producers(self, _turn: Turn) -> None:
-        await expire_producers(self._writer, self._engine.now_us(), self._settings.server.producer_expiry_ms)
+        clock, age_us = self._engine.expiry_clock(), self._settings.server.producer_expiry_ms * 1000
+        await expire_producers(self._writer, _native.clock_first_younger(clock.now_us, age_us, clock.doubts))
 
     async def _clean_tokens(self, _turn: Turn) -> None:
         await clean_expired_tokens(self._writer, forgotten_us(self._engine))

@@ -46,10 +46,10 @@ def test_a_file_of_version_1_after_a_boot_says_what_is_believed_and_leaves_stamp
     assert recalled(written(tmp_path, VERSION_1)) == Recalled(THEN_US)
 
 
-def test_a_file_of_version_1_of_this_boot_goes_on_for_both_tracks(tmp_path: Path) -> None:
+def test_a_file_of_version_1_of_this_boot_leaves_stamps_to_the_wall_clock(tmp_path: Path) -> None:
     found = recalled(written(tmp_path, version_1(boot_text(), since_boot_us() - AWAY_US)))
     assert_gone_on(found.believed_us)
-    assert found == Recalled(found.believed_us, found.believed_us)
+    assert found == Recalled(found.believed_us)
 
 
 def test_a_file_of_this_version_goes_on_with_all_that_was_known(tmp_path: Path) -> None:

@@ -9,45 +9,70 @@ static int64_t boot_us(const expiry_clock *c) { return c->monotonic_us(c->contex
 
 static uint64_t distance(int64_t a, int64_t b) { return a > b ? (uint64_t)(a - b) : (uint64_t)(b - a); }
 
-/* Whether the jump that it doubts is another one than before; `ended_us`: how far that was which is believed now. */
-static bool follow(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t jump_max_us, int64_t *ended_us) {
-    int64_t ahead = t->ahead_us, since = t->doubted_since_us;
-    uint64_t far = distance(wall_ahead, ahead);
-    bool begins = false;
-    *ended_us = 0;
-    if (jump_max_us > 0 && far >= CLOCK_STEP_US) {
-        begins = since == 0 || distance(wall_ahead, t->doubted_ahead_us) >= CLOCK_STEP_US;
-        if (begins) t->doubted_since_us = since = now > 0 ? now : 1;
-        t->doubted_ahead_us = wall_ahead;
-        if ((uint64_t)(now - since) < (far < jump_max_us ? far : jump_max_us)) return begins;
-        *ended_us = wall_ahead - ahead;
-    }
-    t->ahead_us = wall_ahead;
-    t->doubted_since_us = 0;
-    return begins;
+/* Whether it goes by the wall clock from now on. `*begins`: the jump that it doubts is another one than before. */
+static bool follows(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t jump_max_us, bool *begins) {
+    int64_t since = t->doubted_since_us;
+    uint64_t far = distance(wall_ahead, t->ahead_us);
+    *begins = false;
+    if (jump_max_us == 0 || far < CLOCK_STEP_US) return true;
+    *begins = since == 0 || distance(wall_ahead, t->doubted_ahead_us) >= CLOCK_STEP_US;
+    if (*begins) t->doubted_since_us = since = now > 0 ? now : 1;
+    t->doubted_ahead_us = wall_ahead;
+    return (uint64_t)(now - since) >= (far < jump_max_us ? far : jump_max_us);
 }
 
-/* What was stamped since the jump is older by its stamps than it is. */
-static void remember_doubt(shared_clock *s, int64_t since, int64_t now, int64_t ahead, int64_t ended_us) {
+static void believe(clock_track *t, int64_t wall_ahead) {
+    t->ahead_us = wall_ahead;
+    t->doubted_since_us = 0;
+}
+
+static bool is_forward(const clock_track *t, int64_t wall_ahead) { return wall_ahead - t->ahead_us >= CLOCK_STEP_US; }
+
+/* Only the wall clock of a boot makes the tracks differ. */
+static bool tracks_differ(const shared_clock *s) {
+    return distance(s->believed.ahead_us, s->stamps.ahead_us) >= CLOCK_STEP_US;
+}
+
+/* The first time of a track in this boot, at least. */
+static uint64_t boot_time_of(const clock_track *t) { return t->ahead_us > 0 ? (uint64_t)t->ahead_us : 0; }
+
+/* From when on the times of a track are too early, when the wall clock is right. */
+static uint64_t wrong_since(const shared_clock *s, const clock_track *t) {
+    if (t == &s->stamps && tracks_differ(s)) return boot_time_of(t); /* wrong since the boot, maybe */
+    return (uint64_t)(t->doubted_since_us + t->ahead_us);
+}
+
+/* What has these times is older by them than it is. */
+static void remember_doubt(shared_clock *s, uint64_t first_us, int64_t now, int64_t wall_ahead) {
     clock_doubt *d = &s->doubts[s->doubts_ended % SHARED_DOUBTS];
+    int64_t ahead = s->believed.ahead_us;
     d->ended_us = 0;
-    d->first_us = (uint64_t)(since + ahead);
-    d->ended_us = (uint64_t)(now + ahead + ended_us);
+    d->first_us = first_us;
+    d->ended_us = (uint64_t)(now + (wall_ahead > ahead ? wall_ahead : ahead));
     s->doubts_ended++;
 }
 
 static void look(expiry_clock *c, shared_clock *s) {
-    int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now, ended;
+    int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now;
     if (!s->running) {
         s->believed.ahead_us = s->stamps.ahead_us = wall_ahead;
         s->running = 1;
         return;
     }
-    int64_t since = s->stamps.doubted_since_us, ahead = s->stamps.ahead_us;
-    follow(&s->stamps, now, wall_ahead, s->jump_max_us, &ended);
-    if (ended > 0) remember_doubt(s, since, now, ahead, ended);
-    if (follow(&s->believed, now, wall_ahead, s->jump_max_us, &ended)) s->jumps++;
-    s->jump_us = s->believed.doubted_since_us != 0 ? wall_ahead - s->believed.ahead_us : 0;
+    clock_track *believed = &s->believed, *stamps = &s->stamps;
+    bool begins, nearer = distance(wall_ahead, believed->ahead_us) < distance(stamps->ahead_us, believed->ahead_us);
+    bool stamps_follow = follows(stamps, now, wall_ahead, s->jump_max_us, &begins) || nearer;
+    bool follow = follows(believed, now, wall_ahead, s->jump_max_us, &begins);
+    uint64_t first = UINT64_MAX, also = UINT64_MAX;
+    if (stamps_follow && is_forward(stamps, wall_ahead)) first = wrong_since(s, stamps);
+    if (follow && is_forward(believed, wall_ahead)) also = wrong_since(s, believed);
+    if (also < first) first = also;
+    /* before a track moves: a process that is killed in between has kept it */
+    if (s->jump_max_us > 0 && first != UINT64_MAX) remember_doubt(s, first, now, wall_ahead);
+    if (stamps_follow) believe(stamps, wall_ahead);
+    if (follow) believe(believed, wall_ahead);
+    if (begins) s->jumps++;
+    s->jump_us = believed->doubted_since_us != 0 ? wall_ahead - believed->ahead_us : 0;
 }
 
 /* The time of a track. */
@@ -74,6 +99,11 @@ uint64_t expiry_clock_steady_at(expiry_clock *c, uint64_t stamp_us, uint64_t now
     return steady_us > age ? steady_us - age : 0;
 }
 
+/* Whether stamps are behind what is believed, since this boot: everything that they are on counts as stored now. */
+static bool stamps_lag(const shared_clock *s) {
+    return s->running && s->jump_max_us > 0 && s->believed.ahead_us - s->stamps.ahead_us >= CLOCK_STEP_US;
+}
+
 uint64_t expiry_clock_first_younger(expiry_clock *c, uint64_t now_us, uint64_t age_us) {
     const shared_clock *s = state_of(c);
     if (now_us < age_us) return 0;
@@ -82,6 +112,7 @@ uint64_t expiry_clock_first_younger(expiry_clock *c, uint64_t now_us, uint64_t a
         uint64_t ended = s->doubts[i].ended_us, begun = s->doubts[i].first_us;
         if (ended >= first && begun < found) found = begun;
     }
+    if (age_us > 0 && stamps_lag(s) && boot_time_of(&s->stamps) < found) found = boot_time_of(&s->stamps);
     return found;
 }
 
@@ -91,6 +122,10 @@ uint64_t expiry_clock_reaches(expiry_clock *c, uint64_t stamp_us, uint64_t age_u
     for (uint32_t i = 0; i < SHARED_DOUBTS; i++) {
         uint64_t ended = s->doubts[i].ended_us;
         if (stamp_us >= s->doubts[i].first_us && ended > since) since = ended;
+    }
+    if (stamps_lag(s) && stamp_us >= boot_time_of(&s->stamps)) {
+        uint64_t now = (uint64_t)(boot_us(c) + s->believed.ahead_us);
+        if (now > since) since = now;
     }
     return since > UINT64_MAX - age_us ? UINT64_MAX : since + age_us;
 }

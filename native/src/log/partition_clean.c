@@ -10,9 +10,12 @@
 /* What was acknowledged a second ago by a clock that nobody sets, or at most a quarter more than that. */
 static void settle(partition *p, int64_t now) {
     const unsigned looks = sizeof(p->start.settling) / sizeof(p->start.settling[0]);
+    const uint64_t end = partition_visible_end(p); /* a sync that failed takes it back: later ones have a second anew */
     unsigned oldest = 0;
     int64_t newest_us = 0;
+    if (p->start.settled > end) p->start.settled = end;
     for (unsigned i = 0; i < looks; i++) {
+        if (p->start.settling[i].end > end) p->start.settling[i].end = end;
         int64_t at_us = p->start.settling[i].at_us;
         if (at_us != 0 && now - at_us >= SETTLE_US && p->start.settling[i].end > p->start.settled)
             p->start.settled = p->start.settling[i].end;
@@ -21,7 +24,7 @@ static void settle(partition *p, int64_t now) {
     }
     if (newest_us != 0 && now - newest_us < SETTLE_US / (int64_t)looks) return;
     p->start.settling[oldest].at_us = now;
-    p->start.settling[oldest].end = partition_visible_end(p);
+    p->start.settling[oldest].end = end;
 }
 
 /* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by

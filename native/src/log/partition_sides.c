@@ -96,8 +96,9 @@ uint32_t partition_offsets_unused(partition *p, uint32_t from, uint32_t count, u
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
-    uint64_t now = now_of(p), before = now > age_us ? now - age_us : 0;
-    *next = offsets_unused(&p->offsets, from, count, age_us == 0 ? UINT64_MAX : before, visit, context);
+    uint64_t before = age_us == 0 ? UINT64_MAX : 0; /* what was used while a clock was doubted, when the doubt ended */
+    if (age_us > 0 && p->clock != NULL) before = expiry_clock_first_younger(p->clock, now_of(p), age_us);
+    *next = offsets_unused(&p->offsets, from, count, before, visit, context);
     return 0;
 }
 

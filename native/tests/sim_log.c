@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(append_batch) == 88, "_Batch of tests/sim/log_library.py");
+_Static_assert(sizeof(append_batch) == 96, "_Batch of tests/sim/log_library.py");
 
 #define EXPORT __attribute__((visibility("default")))
 

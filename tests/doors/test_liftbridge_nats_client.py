@@ -107,7 +107,8 @@ def test_the_door_logs_in_and_hears(way: str, tmp_path: Path) -> None:
         await listening.publish("some.thing", b"does not come back")
         await listening.flush()
         await speaking.publish("some.thing", b"hello", reply="back", headers={"a": "b"})
-        assert await heard.get() == (number, b"some.thing", b"back", b"hello") and heard.empty()
+        assert await heard.get() == (number, b"some.thing", b"back", b"hello", b"NATS/1.0\r\na: b\r\n\r\n")
+        assert heard.empty()
         await listening.close()
         await speaking.close()
         if way != "tls":

@@ -77,6 +77,7 @@ class _Batch(Structure):
         ("producer", c_uint64),
         ("sequence", c_uint64),
         ("begun", c_uint64),
+        ("digest", c_uint64),
         ("epoch", c_uint32),
         ("asks", c_uint8),
         ("made", c_uint32),

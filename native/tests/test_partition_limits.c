@@ -8,7 +8,7 @@ static void test_idle_partition_is_small(void) {
     static model m;
     model_init(&m, 4096);
     partition *p = partition_open(&options, NULL, 0);
-    CHECK(sizeof(partition) + strlen(directory) < 896);
+    CHECK(sizeof(partition) + strlen(directory) < 1024);
     CHECK(p->segments.items == NULL && p->index.entries == NULL && p->offsets.entries == NULL && p->damaged == NULL);
     CHECK(!partition_is_dirty(p));
     poll_cursor cursor;

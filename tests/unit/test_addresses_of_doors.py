@@ -72,7 +72,7 @@ def of_grpc_call(host: str) -> str:
 
 
 def of_nats_connection(host: str) -> str:
-    limits = SimpleNamespace(payload_bytes_max=1)
+    limits = SimpleNamespace(payload_bytes_max=1, slow_reader_timeout_s=1.0)
     house: Any = SimpleNamespace(admit=lambda connection: False, limits=limits, unsent=None, unread=None)
 
     async def connect() -> str:

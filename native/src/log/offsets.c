@@ -242,12 +242,30 @@ static uint32_t have_file(offsets *o) {
     return refused ? STATUS_CANNOT_WRITE_TO_FILE : STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
 }
 
+/* For one more of this user. Where the table is full, and not of entries that count, the one goes that belongs to a
+ * user that is gone and was not used for longest; it may have been used or deleted since the walk that found it.
+ * 0, 3023, or the status of a write. */
+static uint32_t make_room(offsets *o, uint64_t owner) {
+    if (!offsets_has_room(o, owner)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
+    if (o->count < o->count_max) return 0;
+    offset_victim victim;
+    while (offsets_next_victim(o, &victim)) {
+        const offset_entry *entry = find(o, victim.kind, victim.id);
+        if (entry == NULL || entry->use.used_us != victim.used_us) continue;
+        if (!offset_shares_is_gone(&o->shares, entry->use.owner)) continue;
+        if (offsets_delete(o, victim.kind, victim.id) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
+        o->users->removed++;
+        return 0;
+    }
+    return STATUS_CANNOT_WRITE_TO_FILE; /* without memory */
+}
+
 bool offsets_has_place(offsets *o, uint8_t kind, uint32_t id, uint64_t owner) {
     return find(o, kind, id) != NULL || offsets_has_room(o, owner);
 }
 
 static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value, const offset_use *use) {
-    uint32_t status = offsets_make_room(o, use->owner);
+    uint32_t status = make_room(o, use->owner);
     if (status != 0) return status;
     free_place to = next_place(o);
     if (to.place >= OFFSETS_PLACES_MAX) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;

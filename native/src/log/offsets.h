@@ -83,9 +83,9 @@ bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64
  * user as its share is (offset_shares.h). */
 bool offsets_has_place(offsets *o, uint8_t kind, uint32_t id, uint64_t owner);
 bool offsets_has_room(offsets *o, uint64_t owner); /* for one more */
-/* For one more of this user. Where the table is full, and not of entries that count, the one goes that belongs to a
- * user that is gone and was not used for longest. 0, 3023, or the status of a write. */
-uint32_t offsets_make_room(offsets *o, uint64_t owner);
+/* One that belonged to a user that is gone when the entries were walked, the longest unused first. False: there is
+ * none, or no memory. */
+bool offsets_next_victim(offsets *o, offset_victim *out);
 /* Entries at places [from, from + count) of the file whose last use was before `before_us`, in no order; places stay
  * until the next opening. The place that comes next, 0: there is no further one. */
 uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,

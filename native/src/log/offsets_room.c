@@ -1,8 +1,6 @@
 /* Room for one more stored offset: shares of users, and entries of users that are gone, which make room. */
 #include "log/offsets.h"
 
-#include "base/status.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,26 +43,9 @@ static bool find_victims(offsets *o) {
     return o->victims.count > 0;
 }
 
-/* The next one that is as it was when the walk found it: it may have been used or deleted since then. */
-static bool next_victim(offsets *o, offset_victim *out) {
-    while (o->victims.count > 0) {
-        *out = o->victims.list[--o->victims.count];
-        offset_use use;
-        if (offsets_use_of(o, out->kind, out->id, &use) && use.used_us == out->used_us &&
-            offset_shares_is_gone(&o->shares, use.owner))
-            return true;
-    }
-    return false;
-}
-
-uint32_t offsets_make_room(offsets *o, uint64_t owner) {
-    if (!offsets_has_room(o, owner)) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
-    if (o->count < o->count_max) return 0;
-    offset_victim victim;
-    if (o->victims.version != o->shares.version) o->victims.count = 0;
-    if (!next_victim(o, &victim) && (!find_victims(o) || !next_victim(o, &victim)))
-        return STATUS_CANNOT_WRITE_TO_FILE; /* without memory */
-    if (offsets_delete(o, victim.kind, victim.id) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
-    o->users->removed++;
-    return 0;
+bool offsets_next_victim(offsets *o, offset_victim *out) {
+    bool is_current = o->victims.count > 0 && o->victims.version == o->shares.version;
+    if (!is_current && !find_victims(o)) return false;
+    *out = o->victims.list[--o->victims.count];
+    return true;
 }

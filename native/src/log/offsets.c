@@ -72,12 +72,6 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value) {
     return true;
 }
 
-bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out) {
-    const offset_entry *entry = find(o, kind, id);
-    if (entry != NULL) *out = entry->use;
-    return entry != NULL;
-}
-
 bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name) {
     const offset_entry *entry = name != 0 ? find(o, OFFSET_CONSUMER, id) : NULL;
     return entry == NULL || entry->use.name == 0 || entry->use.name == name;

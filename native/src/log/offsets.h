@@ -72,7 +72,6 @@ typedef struct offsets {
  * version). */
 int offsets_open(offsets *o, uint64_t now_us);
 bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
-bool offsets_use_of(const offsets *o, uint8_t kind, uint32_t id, offset_use *out); /* false: nothing is stored */
 /* Whether what is stored for a plain consumer can be that of a name (hash_name(); 0: of none). False: it is another
  * one's of the same id. */
 bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name);

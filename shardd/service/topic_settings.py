@@ -37,16 +37,8 @@ class TopicSettingsService:
         stream, topic = base.topic_of(state, request.stream, request.topic)
         for key, _ in settings:
             base.require(state, identity, _RULES[topic_setting_table.setting_of(key).changed_by], stream, topic)
-        settings = tuple((key, text or self._begun_with(topic, key)) for key, text in settings)
         command = SetTopicSettings(base.stream_ref(stream), base.topic_ref(topic), settings)
         await base.submit(self._metadata, identity, command)
-
-    @staticmethod
-    def _begun_with(topic: Topic, key: str) -> str:
-        """What a setting without a value becomes. A topic that was made with `size_held_max` does not take on the rule
-        of topics that never had it."""
-        is_held = key == topic_setting_table.SIZE_HELD_MAX.key and key in topic.settings
-        return topic_setting_table.canonical(key, "0 s") if is_held else ""
 
     async def get_topic_settings(
         self, identity: Identity, request: topic_settings.GetTopicSettings

@@ -12,9 +12,9 @@ from tests.cli.test_processes import SHARDD, TIMEOUT_S
 from tests.property.test_command_line import STATUSES
 
 LINES = (
-    "backup create --full-speed %", "backup verify --full-speed %", "backup list %", "backup restore missing %", "backup restore % new",
-    "doctor log %", "doctor state --path %", "doctor root-password --path %", "import liftbridge % --path new",
-    "upgrade check %",
+    "backup create --full-speed %", "backup verify --full-speed %", "backup list %", "backup restore missing %",
+    "backup restore % new", "doctor log %", "doctor state --path %", "doctor root-password --path %",
+    "import liftbridge % --path new", "upgrade check %",
 )  # fmt: skip
 PATHS = {
     "long": b"x" * 300,

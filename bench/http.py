@@ -25,6 +25,7 @@ import psutil
 
 from bench.measure import touch_memory
 from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.hosts import AllowedHosts
 from shardd.doors.http.message_routes import encode_polled
 from shardd.doors.http.message_shapes import Polled, polled_messages
 from shardd.doors.process import give_way
@@ -82,7 +83,8 @@ def serve_bare(listener: socket.socket, ready: Event, structs: Polled) -> None:
     give_way()
     listener.setblocking(False)
     routes = [Route("/", take, methods=["POST"]), Route("/", give, methods=["GET"])]
-    asyncio.run(serve_app(Router(routes), listener, AsgiLimits(), ready.set))
+    hosts = AllowedHosts("bench", (), listener)
+    asyncio.run(serve_app(Router(routes), hosts, listener, AsgiLimits(), ready.set))
 
 
 @contextmanager

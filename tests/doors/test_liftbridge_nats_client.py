@@ -85,7 +85,7 @@ def prepare(way: str, directory: Path) -> tuple[str, dict[str, str]]:
 @pytest.mark.parametrize("way", ["password", "token", "nkey", "credentials", "tls"])
 def test_the_door_logs_in_and_hears(way: str, tmp_path: Path) -> None:
     config, more = prepare(way, tmp_path)
-    heard: asyncio.Queue[tuple[int, bytes, bytes, bytes]] = asyncio.Queue()
+    heard: asyncio.Queue[tuple[int, bytes, bytes, bytes, bytes]] = asyncio.Queue()
 
     async def deliver(*message: int | bytes) -> None:
         heard.put_nowait(message)  # type: ignore[arg-type]

@@ -152,7 +152,8 @@ def test_a_certificate_is_verified_when_that_is_asked_for(tmp_path: Path) -> Non
         measure(chosen, Output())
         assert "certificate" in refused(trusted._replace(ca_file=""), server)
         assert "mismatch" in refused(trusted._replace(domain="elsewhere.example"), server)
-        assert "no such file" in refused(trusted._replace(ca_file="/nowhere"), server).lower()
+        sentence = refused(trusted._replace(ca_file="/nowhere"), server).lower()
+        assert "no such file" in sentence or "no certificate" in sentence  # as other threads of OpenSSL left it
         assert "closed" in refused(None, server) or "reset" in refused(None, server)
 
 

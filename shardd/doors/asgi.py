@@ -61,7 +61,7 @@ class Peer:
         _reset(self._transport)
 
     async def taken(self) -> None:
-        """Until the client has what was written but for a rest of few KiB that the kernel has, or the connection is
+        """Until the client has what was written but for a rest of 64 KiB that the kernel has, or the connection is
         gone."""
         await self._flow.drain()
 

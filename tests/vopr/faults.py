@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import random
 import resource
 import signal
-import struct
 import subprocess
 import time
 from collections import Counter
@@ -22,9 +20,9 @@ import psutil
 from tests.crash.fault_control import FaultControl
 from tests.crash.faults import is_running, kill9
 from tests.support.server import Server
+from tests.support.wall_clock import WallClock
 from tests.vopr.plan import FAULTS
 
-CLOCK_SOURCE: Final = Path(__file__).with_name("clock_preload.c")
 STOPPED_S: Final = (0.1, 2.5)
 FULL_S: Final = (0.3, 2.0)
 FEW_S: Final = (0.5, 2.0)
@@ -51,24 +49,6 @@ FAILING: Final = (
 )
 
 
-class Clock:
-    """By how much the wall clock of all processes of a server is ahead of the machine's."""
-
-    def __init__(self, directory: Path, also: tuple[str, ...] = ()) -> None:
-        """`also`: other clocks that follow it."""
-        library, shared = directory / "clock_preload.so", directory / "clock"
-        command = ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(CLOCK_SOURCE), "-ldl"]
-        subprocess.run(command, check=True)
-        shared.write_bytes(bytes(8))
-        with shared.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 8)
-        self.library = str(library)
-        self.environment = {"CLOCK_CONTROL": str(shared)} | ({"CLOCK_ALSO": ",".join(also)} if also else {})
-
-    def jump(self, ahead_us: int) -> None:
-        self._map[:] = struct.pack("<q", ahead_us)
-
-
 @contextlib.contextmanager
 def small_disk(root: Path, size: str) -> Iterator[bool]:
     """A file system of its own at `root`, which can be full; False where none can be mounted."""
@@ -89,7 +69,7 @@ class Faults:
         self,
         server: Server,
         control: FaultControl,
-        clock: Clock,
+        clock: WallClock,
         dice: random.Random,
         revive: Callable[[], None],
         *,
@@ -197,10 +177,10 @@ class Faults:
 
     def _clock(self) -> str:
         ahead_us = self.dice.choice(JUMPS_US)
-        self.clock.jump(ahead_us)
+        self.clock.set_us(ahead_us)
         time.sleep(self.dice.uniform(*FULL_S))
         if self.dice.random() < 0.3:
             self._kill_all()
             time.sleep(self.dice.uniform(*FULL_S))
-        self.clock.jump(0)
+        self.clock.set_us(0)
         return f"clock {ahead_us // HOUR_US:+} h"

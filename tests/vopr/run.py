@@ -17,10 +17,11 @@ from tests.crash.faults import wait_until_none_is_left
 from tests.support import wire
 from tests.support.load import Target
 from tests.support.server import Server
+from tests.support.wall_clock import WallClock
 from tests.vopr import planted
 from tests.vopr.archive import Archive
 from tests.vopr.backups import Backups
-from tests.vopr.faults import Clock, Faults, small_disk
+from tests.vopr.faults import Faults, small_disk
 from tests.vopr.plan import KINDS, PAUSE_S, SETTINGS, Kind
 from tests.vopr.subject import STREAM, Subject
 
@@ -96,8 +97,8 @@ class Run:
 
     def _prepare(self, *, has_own_disk: bool) -> None:
         disk, root = self.root / "disk", self.root
-        control, clock = FaultControl(root), Clock(root, planted.clocks(self.plant))
-        environment = SETTINGS | control.environment | clock.environment | planted.environment(self.plant)
+        control, clock = FaultControl(root), WallClock(root, planted.clocks(self.plant))
+        environment = SETTINGS | control.environment | clock.env | planted.environment(self.plant)
         environment["LD_PRELOAD"] = f"{control.environment['LD_PRELOAD']}:{clock.library}"
         environment["SHARDD_SYSTEM_IO_ENGINE"] = "epoll"  # the other one writes and syncs inside the kernel
         environment["SHARDD_SYSTEM_ARCHIVE_DIRECTORY"] = str(root / "archive")

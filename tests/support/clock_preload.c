@@ -1,5 +1,5 @@
 /* Between a server and libc (LD_PRELOAD): the wall clock is ahead by as many microseconds as the shared file says that
- * CLOCK_CONTROL names (tests/vopr/faults.py writes it). CLOCK_ALSO: other clocks that follow it, "boottime" and
+ * CLOCK_CONTROL names (tests/support/wall_clock.py writes it). CLOCK_ALSO: other clocks that follow it, "boottime" and
  * "monotonic". */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -59,6 +59,7 @@ def environment_suffix(path: str) -> str:
 
 _MAX_SIZE: Final = units.parse_max_size_bytes
 _EXPIRY: Final = units.parse_expiry_us
+_OFFSET_EXPIRY: Final = units.parse_offset_expiry_us
 
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
@@ -235,6 +236,8 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("message_saver.interval", "message_saver.interval_ms", "30 s", 10, _HOUR_MS),
     _flag("data_maintenance.messages.cleaner_enabled", True, "data_maintenance.cleaner_enabled"),
     _duration("data_maintenance.messages.interval", "data_maintenance.interval_ms", "10 s", 10, 24 * _HOUR_MS),
+    Key("offsets.expiry", "offsets.expiry_us", "never", _OFFSET_EXPIRY, units.format_offset_expiry_us),
+    _duration("offsets.expiry_check_interval", "offsets.expiry_check_interval_ms", "10 m", 10, 24 * _HOUR_MS),
     _count("personal_access_token.max_tokens_per_user", 100, 1, 10_000),
     _flag("personal_access_token.cleaner.enabled", True, "personal_access_token.cleaner_enabled"),
     _duration(

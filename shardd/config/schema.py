@@ -233,6 +233,14 @@ class DataMaintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_ms: int
 
 
+class OffsetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`offsets.*`: stored offsets that were not used for as long are deleted (`NEVER`: none is), and how often each
+    worker looks for them."""
+
+    expiry_us: int
+    expiry_check_interval_ms: int
+
+
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`system.watchdog.*`: for how long a worker without a sign of life is let alone while it waits for its device, and
     while it gets no CPU; 0: no longer than any other one."""
@@ -327,6 +335,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     personal_access_token: PersonalAccessToken
     message_saver: MessageSaver
     data_maintenance: DataMaintenance
+    offsets: OffsetSettings
     cluster: Cluster
 
     @property

@@ -32,6 +32,7 @@ _DURATION_UNITS_US: Final = {
 }
 _ZERO_WORDS: Final = frozenset({"0", "none", "unlimited", "disabled"})
 _NEVER_WORDS: Final = frozenset({"none", "unlimited", "never_expire"})
+OFFSET_EXPIRY_MIN_US: Final = 2 * _DURATION_UNITS_US["d"]
 _DURATION_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]+)")
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 
@@ -95,6 +96,21 @@ def parse_expiry_us(value: object) -> int:
     if not 0 < expiry_us <= (2**32 - 1) * 1_000_000:
         raise ValueError(f"{value!r} is out of range; write a duration above 0, at most 4294967295 s, or none")
     return expiry_us
+
+
+def parse_offset_expiry_us(value: object) -> int:
+    """Expiry of stored offsets that are not used: "never" (`NEVER`), or a duration of at least two days, since a use by
+    a read is written down once a day; at most 2^32 - 1 seconds."""
+    if isinstance(value, str) and value.strip().lower() in {"never", *_NEVER_WORDS}:
+        return NEVER
+    expiry_us = parse_duration_us(value)
+    if not OFFSET_EXPIRY_MIN_US <= expiry_us <= (2**32 - 1) * 1_000_000:
+        raise ValueError(f"{value!r} is out of range; write a duration of 2 d to 4294967295 s, or never")
+    return expiry_us
+
+
+def format_offset_expiry_us(expiry_us: int) -> str:
+    return "never" if expiry_us == NEVER else format_duration_us(expiry_us)
 
 
 def parse_max_size_bytes(value: object) -> int:

@@ -143,6 +143,9 @@ class PartitionCalls:
         shard, index = owner(packed, self._bus.shards), self._metadata.state.index
         return Home(packed, shard, partition.slot, partition.incarnation, index)
 
+    def is_here(self, home: Home) -> bool:
+        return home.shard == self._bus.shard
+
     async def get_offset(self, home: Home, kind: int, consumer: int) -> int | None:
         """The stored offset of a consumer, None when nothing is stored. `ShardError` 10002: that cannot be told now."""
         answer = await self._call(_Call(Operation.GET_OFFSET, home, kind, consumer))
@@ -189,7 +192,7 @@ class PartitionCalls:
     def ask_sync(self, home: Home) -> None:
         """What the partition has now is to come to the device soon; nothing is said when it does not."""
         place = home.namespace, home.incarnation
-        if home.shard == self._bus.shard:
+        if self.is_here(home):
             self._asked_here.ask(place, place)
             return
         asked = self._asked_elsewhere.get(home.shard)

@@ -12,7 +12,7 @@ from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import group_ref
 from shardd.service.identity import Identity
-from shardd.service.partition_calls import PartitionCalls, StoredEntries, StoredEntry
+from shardd.service.partition_calls import Home, PartitionCalls, StoredEntries, StoredEntry
 
 
 class UnusedOffsetService:
@@ -32,8 +32,7 @@ class UnusedOffsetService:
         found = await self._calls.unused_offsets(home, request.first, request.age_us)
         joined = await self._joined(stream, topic, found)
         if request.delete:
-            free = [(each.kind, each.consumer) for each in found.entries if not _is_in(each, joined)]
-            found = await self._calls.delete_unused(home, request.first, request.age_us, free)
+            found = await self._delete(home, request.first, request.age_us, found, joined)
         groups = {group.offsets_id: group.id for group in topic.groups.values()}
         owners = {user.incarnation: user.id for user in self._metadata.state.users.values()}
         return UnusedPage(
@@ -51,6 +50,19 @@ class UnusedOffsetService:
                 for each in found.entries
             ),
         )
+
+    async def expire(self, stream: Stream, topic: Topic, home: Home, first: int, age_us: int) -> list[StoredEntry]:
+        """Deletes what is unused on that page; what was deleted. Groups with members stay. `ShardError` 3007, 10002,
+        10009, 3011, 11001."""
+        found = await self._calls.unused_offsets(home, first, age_us)
+        deleted = await self._delete(home, first, age_us, found, await self._joined(stream, topic, found))
+        return deleted.entries
+
+    async def _delete(
+        self, home: Home, first: int, age_us: int, found: StoredEntries, joined: set[int]
+    ) -> StoredEntries:
+        free = [(each.kind, each.consumer) for each in found.entries if not _is_in(each, joined)]
+        return await self._calls.delete_unused(home, first, age_us, free)
 
     async def _joined(self, stream: Stream, topic: Topic, found: StoredEntries) -> set[int]:
         """What those of its groups are filed under that have members."""

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardd.config.schema import Settings
 from shardd.engine import Engine, RoomEvent, Sample
 from shardd.maintenance.job import Job, Turn
+from shardd.maintenance.offset_expiry import OffsetExpiry
 from shardd.maintenance.scheduler import JobScheduler
+from shardd.metadata import Metadata
 from shardd.protocol.extensions import command_name
 from shardd.runtime import tracing
 from shardd.runtime.disk_errors import Trouble
+from shardd.runtime.inheritance import WorkerInheritance
 from shardd.runtime.threads import Threads
-from shardd.service.connections import ConnectionService
+from shardd.service.services import Services
 from shardd.worker.partitions import OwnedPartitions
 from shardd.worker.refusals import REPORT_INTERVAL_S, RefusalReport
 from shardd.worker.roles import Role
@@ -54,20 +56,19 @@ def add_room_job(
     return jobs.add(Job("room", use_room, _ROOM_INTERVAL_S, first_s=_ROOM_INTERVAL_S))
 
 
-def add_client_jobs(
-    jobs: JobScheduler,
-    engine: Engine,
-    connections: ConnectionService,
-    settings: Settings,
-) -> None:
-    """Refusals are told, clients without a heartbeat evicted, requests that the engine has chosen traced."""
+def service_jobs(
+    jobs: JobScheduler, engine: Engine, metadata: Metadata, services: Services, inheritance: WorkerInheritance
+) -> OffsetExpiry:
+    """Refusals are told, clients without a heartbeat evicted, requests that the engine has chosen traced, stored
+    offsets that are not used deleted: adds the jobs that do it."""
+    settings = inheritance.settings
     refusals, heartbeat = RefusalReport(engine.counters), settings.heartbeat
 
     async def report(_turn: Turn) -> None:
         refusals.report()
 
     async def evict(turn: Turn) -> None:
-        await turn.on_loop(connections.evict_stale_clients(heartbeat.interval_ms))
+        await turn.on_loop(services.connections.evict_stale_clients(heartbeat.interval_ms))
 
     async def trace(_turn: Turn) -> None:
         for sample in engine.samples():
@@ -79,6 +80,9 @@ def add_client_jobs(
     if heartbeat.enabled:
         interval_s = heartbeat.interval_ms / 1000
         jobs.add(Job("eviction", evict, interval_s, first_s=interval_s))
+    expiry = OffsetExpiry(engine, metadata, services.partition_calls, services.unused_offsets, settings.offsets)
+    expiry.start(jobs)
+    return expiry
 
 
 def _told(of: Sample) -> tracing.Sampled:

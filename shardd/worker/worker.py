@@ -62,7 +62,7 @@ from shardd.security.login_turns import LoginTurns
 from shardd.service.lease_table import Leases
 from shardd.service.services import ServiceParts, Services
 from shardd.service.sessions import SessionTable
-from shardd.worker.background import add_client_jobs, add_room_job, tell_room
+from shardd.worker.background import add_room_job, service_jobs, tell_room
 from shardd.worker.dispatcher import MakeDispatcher
 from shardd.worker.doors import DoorParts, MakeDoorEndpoint, WorkerDoors
 from shardd.worker.engine_options import connection_calls, listen, make_engine, server_facts
@@ -192,7 +192,7 @@ class Worker:
         self._role.serve()  # the members of groups announce themselves to what it makes
         self._services = Services(self._service_parts())
         self._dispatcher = self._make_dispatcher(self.engine, self._metadata, self._services)
-        add_client_jobs(self._jobs, self.engine, self._services.connections, self._inheritance.settings)
+        self._offset_expiry = service_jobs(self._jobs, self.engine, self._metadata, self._services, self._inheritance)
         self._metadata.subscribe(self._services.routes.applied)
         self._metadata.subscribe(self._services.connections.applied)
         await self._doors.start(self._door_parts())
@@ -247,6 +247,7 @@ class Worker:
         metrics.add("scrubber", self._scrubber.gauges, self._scrubber.counters)
         metrics.add("compressing", counters=self._compressor.counters)
         metrics.add("retention", self._retention.gauges, self._retention.counters)
+        metrics.add("offsets", counters=lambda: self._offset_expiry.counters())
         metrics.add("leases", self._leases.gauges, self._leases.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)

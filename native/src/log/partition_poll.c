@@ -82,6 +82,7 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
                            uint64_t *start) {
     uint64_t stored;
     if (strategy == POLL_NEXT && partition_have_offsets(p) != 0) return STATUS_CANNOT_READ_FILE;
+    if (strategy != POLL_NEXT) partition_offset_read(p, kind, id, &stored); /* a consumer at work uses what it stored */
     switch (strategy) {
     case POLL_OFFSET: *start = value; break;
     case POLL_TIMESTAMP:

@@ -12,6 +12,7 @@ import pytest
 
 from shardd.maintenance import clock_memory
 from shardd.protocol.producers import ProducedKind
+from shardd.runtime.boot import boot_text
 from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
 from tests.server.test_idempotent_producers import init, once
@@ -97,6 +98,20 @@ def test_ids_that_came_while_a_right_clock_was_doubted_count_from_its_end_after_
             until(lambda: (server.data_dir / clock_memory.FILE_NAME).read_bytes() != remembered, server)
             send_numbered(root)
             assert stored(root) == (NUMBERS if known else NUMBERS * 2)
+
+
+def test_ids_are_known_after_a_start_while_stamps_are_behind_what_is_believed(tmp_path: Path) -> None:
+    """By a clock that the boot of the machine found two hours back: all that it stamps counts as stored now."""
+    server = Server(tmp_path / "data", WITHOUT_CLEANER)
+    with server, wire.connect(server.address) as root:
+        with_window(root)
+    now_us = time.time_ns() // 1000
+    known = clock_memory.Recalled(now_us + 2 * HOUR_S * SECOND_US, now_us)
+    since_boot_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    (server.data_dir / clock_memory.FILE_NAME).write_bytes(clock_memory.encode(known, boot_text(), since_boot_us))
+    with server, wire.connect(server.address) as root:
+        send_numbered(root)
+        assert stored(root) == NUMBERS
 
 
 def test_eight_days_ahead_forget_no_producer(tmp_path: Path, clock: WallClock) -> None:

@@ -1,7 +1,6 @@
 /* Methods of Engine about the clocks that all workers share, and their begin. */
 #include "binding.h"
 
-#include "base/clock.h"
 #include "engine/engine_api.h"
 
 #include <errno.h>
@@ -42,16 +41,6 @@ PyObject *shardd_call_session_number(PyObject *self, PyObject *unused) {
     return c != NULL ? PyLong_FromUnsignedLongLong(expiry_clock_session_number(c)) : NULL;
 }
 
-static uint64_t wall(void *context) {
-    (void)context;
-    return clock_wall_us();
-}
-
-static int64_t since_boot(void *context) {
-    (void)context;
-    return clock_boot_us();
-}
-
 /* What a clock has to know of the doubts that have ended. */
 static bool read_doubts(clock_memory *m, const char *doubts, Py_ssize_t length) {
     if (length != (Py_ssize_t)sizeof m->doubts) {
@@ -65,13 +54,14 @@ static bool read_doubts(clock_memory *m, const char *doubts, Py_ssize_t length) 
 /* Of the module, so that helper threads may ask without the engine. */
 PyObject *shardd_clock_first_younger(PyObject *module, PyObject *args) {
     (void)module;
-    unsigned long long now_us, age_us;
+    unsigned long long now_us, stamp_us, age_us;
     const char *doubts;
     Py_ssize_t length;
-    clock_memory m = {0};
-    if (!PyArg_ParseTuple(args, "KKy#", &now_us, &age_us, &doubts, &length)) return NULL;
+    if (!PyArg_ParseTuple(args, "KKKy#", &now_us, &stamp_us, &age_us, &doubts, &length)) return NULL;
+    clock_memory m = {.believed_us = now_us, .stamps_us = stamp_us};
     if (!read_doubts(&m, doubts, length)) return NULL;
-    expiry_clock c = {.wall_us = wall, .monotonic_us = since_boot};
+    expiry_clock c = expiry_clock_of_system();
+    c.own.jump_max_us = 1; /* or the tracks would be taken for one */
     expiry_clock_begin(&c, &m);
     return PyLong_FromUnsignedLongLong(expiry_clock_first_younger(&c, now_us, age_us));
 }
@@ -86,7 +76,8 @@ PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args) {
         return NULL;
     clock_memory m = {v[0], v[1], v[2], v[3], {{0}}};
     if (!read_doubts(&m, doubts, length)) return NULL;
-    expiry_clock c = {.wall_us = wall, .monotonic_us = since_boot, .own = {.jump_max_us = jump_max_us}};
+    expiry_clock c = expiry_clock_of_system();
+    c.own.jump_max_us = jump_max_us;
     expiry_clock_begin(&c, &m);
     int result = links_write_clock(fd, &c.own);
     if (result == 0) Py_RETURN_NONE;

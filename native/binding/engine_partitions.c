@@ -31,9 +31,9 @@ static segment_info *read_segments(PyObject *list, size_t *count) {
     segment_info *segments = calloc(*count + 1, sizeof *segments);
     if (segments == NULL) return (segment_info *)PyErr_NoMemory();
     for (size_t i = 0; i < *count; i++) {
-        unsigned long long v[7];
-        if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "KKKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
-                              &v[6])) {
+        unsigned long long v[8];
+        if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "KKKKKKKK", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
+                              &v[6], &v[7])) {
             free(segments);
             return NULL;
         }
@@ -42,7 +42,7 @@ static segment_info *read_segments(PyObject *list, size_t *count) {
             free(segments);
             return (segment_info *)PyErr_Format(PyExc_ValueError, "layout %llu is not known", v[6]);
         }
-        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5], layout};
+        segments[i] = (segment_info){v[0], v[1], v[2], v[3], v[4], v[5], layout, v[7]};
     }
     return segments;
 }

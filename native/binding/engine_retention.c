@@ -131,7 +131,7 @@ PyObject *shardd_call_clean(PyObject *self, PyObject *args) {
     changed(o);
     return SHARDD_RESULT(SHARDD_CLEANED, SHARDD_NUMBER(status), SHARDD_NUMBER(done.removed),
                          PyBool_FromLong(done.pending), PyBool_FromLong(done.held), SHARDD_NUMBER(done.leased_bytes),
-                         PyBool_FromLong(done.overtaken));
+                         PyBool_FromLong(done.overtaken), PyBool_FromLong(done.ahead));
 }
 
 PyObject *shardd_call_lease(PyObject *self, PyObject *args) {

@@ -10,7 +10,8 @@
 PyObject *shardd_segment_row(const segment_info *s) {
     return SHARDD_RESULT(SHARDD_SEGMENT, SHARDD_NUMBER(s->start_offset), SHARDD_NUMBER(s->log_bytes),
                          SHARDD_NUMBER(s->count), SHARDD_NUMBER(s->first_timestamp), SHARDD_NUMBER(s->last_timestamp),
-                         SHARDD_NUMBER(s->absent), SHARDD_NUMBER(s->layout != NULL ? s->layout->bits : 0));
+                         SHARDD_NUMBER(s->absent), SHARDD_NUMBER(s->layout != NULL ? s->layout->bits : 0),
+                         SHARDD_NUMBER(s->counted_us));
 }
 
 static PyObject *segment_list(const recovered_partition *found) {

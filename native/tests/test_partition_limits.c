@@ -224,7 +224,7 @@ static void test_answer_size_limit(void) {
     CHECK_EQUAL(system((char *)buffer), 0);
     for (uint64_t i = 0; i < 6; i++) {
         char path[256];
-        segments[i] = (segment_info){i * 1024, 1 << 30, 1024, 10 + i, 10 + i, 0, NULL};
+        segments[i] = (segment_info){i * 1024, 1 << 30, 1024, 10 + i, 10 + i, 0, NULL, 0};
         for (uint32_t k = 0; k < 1024; k++) entries[k] = (index_entry){k, (k + 1) << 20, 10 + i};
         snprintf(path, sizeof(path), "%s/%020u.index", directory, (unsigned)(i * 1024));
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);

@@ -168,8 +168,8 @@ static void test_damaged_partition_is_read_only(void) {
     append(p, &m, 10, 50, 1000);
     partition_close(p);
     partition_release(p);
-    segment_info segments[2] = {{0, 5 * 114, 5, 1000, 1000, 0, NULL},
-                                {8, 0, 0, 0, 0, 0, NULL}}; /* offsets 5..7 are gone */
+    segment_info segments[2] = {{0, 5 * 114, 5, 1000, 1000, 0, NULL, 0},
+                                {8, 0, 0, 0, 0, 0, NULL, 0}}; /* offsets 5..7 are gone */
     options.state = 10002;
     p = partition_open(&options, segments, 2);
     append_batch b = {.messages = buffer, .count = 1, .length = make_records(buffer, 1, 5, 5)};

@@ -87,7 +87,7 @@ def _ahead(settings: Settings, state: State) -> list[Finding]:
     found.sort(reverse=True)
     names = ", ".join(name for _, name in found[:_TOPICS_MAX]) + (" ..." if len(found) > _TOPICS_MAX else "")
     text = f"{len(found)} partitions carry times ahead of the clock, up to {found[0][0] / 3.6e9:.1f} h: {names}"
-    advice = "later messages get the same times and expire as late; size and count limits hold, a purge ends it"
+    advice = "later messages get the same times and age from when their segment was sealed; a purge ends it"
     return [warning(_CHECK, text, advice)]
 
 

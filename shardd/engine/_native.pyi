@@ -67,8 +67,9 @@ def shared_clock_begin(
     """What time it is for all workers to come (supervisor); times as in clock_memory.Recalled. A jump is believed when
     it has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""
 
-def clock_first_younger(now_us: int, age_us: int, doubts: bytes, /) -> int:
-    """The first stamp of what has not reached that age; `now_us` and `doubts` as in ExpiryClock."""
+def clock_first_younger(now_us: int, stamp_us: int, age_us: int, doubts: bytes, /) -> int:
+    """The first stamp of what has not reached that age; the others as in ExpiryClock. What was stamped in this boot
+    counts as stored now, while stamps are behind."""
 
 def worker_beat(fd: int, shard: int) -> tuple[int, int]:
     """(passes of the loop, activity) of a shard's worker, from the shared region (supervisor). OSError."""

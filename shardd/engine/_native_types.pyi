@@ -102,7 +102,7 @@ class StatsSlot(tuple[int, int, int, int, int, int, int, int, int]):
     state: Final[int]
     unseen: Final[int]
 
-class SegmentInfo(tuple[int, int, int, int, int, int, int]):
+class SegmentInfo(tuple[int, int, int, int, int, int, int, int]):
     """segment_info of native/src/log/partition.h."""
 
     start_offset: Final[int]
@@ -112,6 +112,7 @@ class SegmentInfo(tuple[int, int, int, int, int, int, int]):
     last_timestamp: Final[int]
     absent: Final[int]
     layout: Final[int]
+    counted_us: Final[int]
 
 class WithheldRange(tuple[int, int, bool]):
     """Offsets `start` to `end` (exclusive) that are not given out. `isolated`: the operator has said so."""
@@ -138,10 +139,11 @@ class DeletedSegments(tuple[int, int, bool]):
     deleted: Final[int]
     busy: Final[bool]
 
-class Cleaned(tuple[int, int, bool, bool, int, bool]):
+class Cleaned(tuple[int, int, bool, bool, int, bool, bool]):
     """`removed`: segments whose files are gone now. `pending`: more waits for a sync, a second, a reader or the next
     step. `held`: stored offsets hold messages back. `leased_bytes`: of segments whose files a lease alone keeps.
-    `overtaken`: messages are gone that a stored offset has not passed."""
+    `overtaken`: messages are gone that a stored offset has not passed. `ahead`: its last times are ahead of the
+    believed clock."""
 
     status: Final[int]
     removed: Final[int]
@@ -149,6 +151,7 @@ class Cleaned(tuple[int, int, bool, bool, int, bool]):
     held: Final[bool]
     leased_bytes: Final[int]
     overtaken: Final[bool]
+    ahead: Final[bool]
 
 class OldestSegment(tuple[int, int, bool, bool, bool]):
     """The timestamp of its first message and its bytes that are served. `only_active`: there is no other one. `waits`:

@@ -1,7 +1,8 @@
 """The manifest beside every segment: what is known about its log, so that a recovery need not read all of it.
 
-All integers little-endian; checksums are XXH3-64, seed 0. The engine makes the file with the segment and writes the
-checkpoints in place (native/src/log/manifest.c); whatever else changes, the file is written anew and renamed.
+All integers little-endian; checksums are XXH3-64, seed 0. The engine makes the file with the segment, with section 5
+where that is needed, and writes the checkpoints in place (native/src/log/manifest.c); whatever else changes, the file
+is written anew and renamed.
 
     offset size field
     0      8    magic "SHRDMANI"
@@ -36,6 +37,8 @@ checkpoints in place (native/src/log/manifest.c); whatever else changes, the fil
     tag 2  isolated  pairs of u64 (first offset, end offset exclusive), ascending: withheld with the operator's consent
     tag 3  reserved for the states of idempotent producers
     tag 4  stored    u64 bytes, 16 bytes XXH3-128 of the file with the records, where that is not a plain log
+    tag 5  counted   u64 microseconds by the believed clock, where times are ahead of that: when the segment was sealed;
+                     with no section 1, when it was begun (docs/adr/0135-times-that-are-ahead.md)
     Sections with other tags are kept as they are; in version 2 one with bit 31 in its tag may not be passed over.
 
 A manifest that is missing or damaged costs a scan of its log, never data. One of an unknown version or layout keeps the
@@ -64,6 +67,7 @@ VERSION_2: Final = 2
 TAG_SEALED: Final = 1
 TAG_ISOLATED: Final = 2
 TAG_STORED: Final = 4
+TAG_COUNTED: Final = 5
 TAG_MUST_KNOW: Final = 1 << 31
 
 _HEAD: Final = struct.Struct("<8sIB3sQQQQQ")
@@ -72,6 +76,7 @@ _SEALED: Final = struct.Struct("<QQQQ16s")
 _SECTION: Final = struct.Struct("<II")
 _RANGE: Final = struct.Struct("<QQ")
 _STORED: Final = struct.Struct("<Q16s")
+_COUNTED: Final = struct.Struct("<Q")
 _CHECKSUM: Final = struct.Struct("<Q")
 _BLOCK_BYTES: Final = 64
 _SECTIONS_AT: Final = 3 * _BLOCK_BYTES
@@ -114,7 +119,8 @@ class Stored(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """What the file says. `log_start`: the highest that its slots know. `isolated`: (first offset, end offset
     exclusive), ascending. `others`: sections that this version does not know, (tag, bytes). `end_offset` 0: not known.
-    `sparse`: sealed, with less records than offsets. `stored`: sealed and compressed."""
+    `sparse`: sealed, with less records than offsets. `stored`: sealed and compressed. `counted_us` 0: its times tell
+    its age."""
 
     incarnation: int
     start_offset: int
@@ -128,6 +134,11 @@ class Manifest(msgspec.Struct, frozen=True):
     sparse: bool = False
     stored: Stored | None = None
     log_start: int = 0
+    counted_us: int = 0
+
+    def counted(self, timestamp: int) -> int:
+        """When a record with that time counts as stored, in a sealed segment."""
+        return min(timestamp, self.counted_us) if self.counted_us else timestamp
 
     @property
     def layout(self) -> SegmentLayout:
@@ -173,6 +184,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
         content += _with_checksum(_SLOT.pack(1, *numbers, bytes(8)))
     content += bytes(_BLOCK_BYTES)
     sections = list(manifest.others)
+    if manifest.counted_us:
+        sections.insert(0, (TAG_COUNTED, _COUNTED.pack(manifest.counted_us)))
     if manifest.stored is not None:
         sections.insert(0, (TAG_STORED, _STORED.pack(manifest.stored.size_bytes, manifest.stored.digest)))
     if manifest.isolated:
@@ -208,6 +221,7 @@ def decode_manifest(content: bytes) -> Manifest:
     sections = _decode_sections(content)
     sealed = isolated = stored = None
     compressed = bool(log_layout & COMPRESSED.bits)
+    counted_us = 0
     others = []
     for tag, body in sections:
         if later and tag & TAG_MUST_KNOW:
@@ -218,7 +232,9 @@ def decode_manifest(content: bytes) -> Manifest:
             isolated = tuple((first, end) for first, end in _RANGE.iter_unpack(body))
         elif tag == TAG_STORED and compressed and len(body) == _STORED.size and stored is None:
             stored = Stored(*_STORED.unpack(body))
-        elif tag in (TAG_SEALED, TAG_ISOLATED) or (tag == TAG_STORED and compressed):
+        elif tag == TAG_COUNTED and len(body) == _COUNTED.size:
+            (counted_us,) = _COUNTED.unpack(body)
+        elif tag in (TAG_SEALED, TAG_ISOLATED, TAG_COUNTED) or (tag == TAG_STORED and compressed):
             raise DamagedManifestError(f"its section {tag} has no possible content")
         else:
             others.append((tag, body))
@@ -236,6 +252,7 @@ def decode_manifest(content: bytes) -> Manifest:
         bool(log_layout & LAYOUT_SPARSE),
         stored,
         log_start_of_slots,
+        counted_us,
     )
     if compressed and (sealed is None or stored is None or not stored.size_bytes):
         raise DamagedManifestError("its log is compressed, and it does not say how long it is")

@@ -4,6 +4,7 @@ know before the first send (docs/adr/0070-deduplication.md)."""
 from __future__ import annotations
 
 import os
+import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from shardd.log.segment_reader import open_blocks, opened_index, opened_log
 from shardd.runtime.disk_errors import losses_passed_over
 
 ENTRY_BYTES: Final = 24  # id, timestamp
+_ENTRY: Final = struct.Struct("<16sQ")
 _WINDOW_BYTES: Final = 64 << 10  # what a lost sector costs at most
 
 
@@ -28,24 +30,31 @@ def recent_ids(
     which its file does not have. OSError, of what passes by itself."""
     parts: list[bytes] = []
     left, expected = entries_max, None
-    for start, log_bytes, count, _, last_timestamp, absent, _ in reversed(segments):
+    for start, log_bytes, count, _, last_timestamp, absent, _, counted_us in reversed(segments):
         if left == 0 or absent or expected not in (None, start + count):
             break
+        active = expected is None
         expected, own_waiting, waiting = start, waiting, b""
         if count == 0:
             continue
-        if last_timestamp < not_before_us:
+        latest_us = 0 if active else counted_us  # what grows has been sealed at no time
+        if (min(last_timestamp, latest_us) if latest_us else last_timestamp) < not_before_us:
             break
         with losses_passed_over():
             index = _Index(directory, start, count, own_waiting)
             first = index.first_not_before(not_before_us, min(left, count))
             found, whole = _read(index, first, log_bytes)
-            parts.append(found)
+            parts.append(_counted(found, latest_us) if latest_us else found)
             left -= len(found) // ENTRY_BYTES
             if first == 0 and whole:
                 continue
         break
     return b"".join(reversed(parts))
+
+
+def _counted(entries: bytes, latest_us: int) -> bytes:
+    """With the time of sealing instead of times that were ahead of it."""
+    return b"".join(_ENTRY.pack(id_, min(time_us, latest_us)) for id_, time_us in _ENTRY.iter_unpack(entries))
 
 
 class _Field:

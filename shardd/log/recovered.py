@@ -16,7 +16,7 @@ class Recovered:
     first one counts.
     `groups`: numbers of those that have a stored offset. `state`: 0, or the status that sends get from the start.
     `notes`: sentences for the operator, to be logged once.
-    `unsealed`: start offsets of segments before the active one whose manifests have no digest yet (sealing.py).
+    `unsealed`: start offsets of segments before the active one whose manifests lack something (sealing.py).
     `scanned_bytes`: what was read of logs. `durable_end`: offsets below it were on the device when the last checkpoint
     was written; 0 without one. `log_start`: below it nothing is served; 0: at the first segment.
     `torn`: bytes that are no records were cut off.

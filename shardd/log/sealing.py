@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -29,11 +30,26 @@ from shardd.log.segment_reader import layout_of, log_path, opened, opened_index,
 from shardd.log.single_pass import LogPass
 from shardd.runtime.throttle import Throttle
 
+if TYPE_CHECKING:
+    from shardd.engine import ExpiryClock
 
-def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle: Throttle) -> tuple[int, str | None]:
+
+_AHEAD_US: Final = 1_000_000  # CLOCK_STEP_US of native/src/log/expiry_clock.h
+
+
+def counted_at(timestamp: int, clock: ExpiryClock) -> int:
+    """For Manifest.counted_us of a segment that is sealed now, or is seen now with such times for the first time."""
+    is_ahead = timestamp - max(clock.now_us, clock.stamp_us) >= _AHEAD_US
+    return clock.now_us if is_ahead else 0
+
+
+def seal_segment(
+    directory: Path, start_offset: int, incarnation: int, throttle: Throttle, clock: ExpiryClock | None = None
+) -> tuple[int, str | None]:
     """(bytes of the log, None), or a sentence when it cannot be sealed because it is not whole. (0, None): the segment
     is gone, sealed already, or holds ranges that were isolated. Log and index are on the device before the manifest
-    says so. OSError, and SyncFailedError when the log or the directory could not be synced."""
+    says so. `clock`: where times are ahead of it, when that was is written down, also for what is sealed already; None:
+    it is nobody's. OSError, and SyncFailedError when the log or the directory could not be synced."""
     with ExitStack() as stack:
         try:
             here = Path(f"/proc/self/fd/{stack.enter_context(opened(directory, os.O_RDONLY | os.O_DIRECTORY))}")
@@ -49,6 +65,10 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
             manifest = None
         if manifest is None or manifest.incarnation != incarnation:
             manifest = Manifest(incarnation, start_offset, log_start_offset=start_offset)
+        if manifest.sealed is not None and clock is not None and not manifest.counted_us:
+            counted_us = counted_at(manifest.sealed.last_timestamp, clock)
+            if counted_us:
+                _replace_manifest(here, replace(manifest, counted_us=counted_us))
         if manifest.sealed is not None or manifest.isolated:
             return 0, None
         try:
@@ -63,7 +83,8 @@ def seal_segment(directory: Path, start_offset: int, incarnation: int, throttle:
             return found.bytes, f"{path}: {found.damage or 'without a message'}, the segment is not sealed"
         known = found.bytes, found.count, found.first_timestamp, found.last_timestamp
         sealed = Sealed(*known, digest=found.digest.digest())
-        fresh = replace(manifest, checkpoint=Checkpoint(*known), sealed=sealed)
+        counted_us = 0 if clock is None else counted_at(found.last_timestamp, clock)
+        fresh = replace(manifest, checkpoint=Checkpoint(*known), sealed=sealed, counted_us=counted_us)
         if layout_of(here, start_offset) is COMPRESSED:  # its manifest was lost
             fresh = replace(fresh, end_offset=start_offset + found.count, stored=stored_file(here, start_offset))
         _replace_manifest(here, fresh)

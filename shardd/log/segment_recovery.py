@@ -71,7 +71,9 @@ def recover_segments(
         first_timestamp = segment.first_timestamp if segment.count else minimum_timestamp
         kept = layout_of(directory, start).bits
         times = first_timestamp, minimum_timestamp
-        recovered.segments.append(SegmentInfo((start, segment.log_bytes, segment.count, *times, segment.absent, kept)))
+        told = manifest is not None and (active or manifest.sealed is not None)
+        more = segment.absent, kept, manifest.counted_us if manifest is not None and told else 0
+        recovered.segments.append(SegmentInfo((start, segment.log_bytes, segment.count, *times, *more)))
         recovered.scanned_bytes += segment.scanned_bytes
         if not active and segment.next_offset != starts[number + 1]:
             _gap(directory, segment, starts[number + 1], recovered)
@@ -264,7 +266,7 @@ def _go_on_behind(
         recovered.state = Status.CANNOT_WRITE_TO_FILE
         recovered.notes.append(f"{directory}: no room for a segment behind offset {end}: read only until there is")
         return
-    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0, 0)))
+    recovered.segments.append(SegmentInfo((end, 0, 0, last_timestamp, last_timestamp, 0, 0, 0)))
     recovered.waiting = b""  # of the segment before it: whoever reads by it finds that it does not fit
 
 

@@ -42,11 +42,12 @@ STEPS_MAX: Final = 4096  # for one partition in one run: each takes up to CLEAN_
 
 
 class _Barriers(NamedTuple):
-    """Partitions in which stored offsets hold messages back, and those in which messages are gone that a stored offset
-    has not passed."""
+    """Partitions in which stored offsets hold messages back, those in which messages are gone that a stored offset has
+    not passed, and those that carry times ahead of the believed clock."""
 
     held: set[int]
     overtaken: set[int]
+    ahead: set[int]
 
 
 class Retention:
@@ -73,6 +74,7 @@ class Retention:
         self._pending = 0
         self._sizes: dict[int, int] = {}  # topics above their limit (incarnations), and their bytes at the last run
         self._held: set[int] = set()
+        self._ahead: set[int] = set()
         self._overtaken: dict[int, tuple[str, int]] = {}  # the slowest consumer of each
         self._behind: dict[str, int] = {}  # the same for `gauges`, and the stored offsets
         self._holders: dict[str, int] = {}  # who holds messages back, by the names of `gauges`, and the stored offsets
@@ -84,7 +86,8 @@ class Retention:
 
     def gauges(self) -> dict[str, int]:
         """Partitions that have something to remove yet; those in which stored offsets hold messages back; those in
-        which messages are gone that a stored offset has not passed; topics above their size; by how many microseconds
+        which messages are gone that a stored offset has not passed; those with limits that carry times ahead of what is
+        believed; topics above their size; by how many microseconds
         the clock is off what is believed. Stored offsets that hold messages back, each under
         `held_by.<stream>/<topic>/<partition>.<consumer or group>.<id>`; those that have not passed what is gone, under
         `overtaken.` and the same."""
@@ -92,6 +95,7 @@ class Retention:
             "pending": self._pending,
             "held_partitions": len(self._held),
             "overtaken_partitions": len(self._overtaken),
+            "ahead_partitions": len(self._ahead),
             "topics_above_size": len(self._sizes),
             "clock_doubted_us": abs(self._engine.expiry_clock().jump_us),
             **self._holders,
@@ -110,11 +114,12 @@ class Retention:
         trash = str(self._trash_directory / f"{time.time_ns()}-{os.getpid()}-segment")
         self._counters["runs"] += 1
         self._pending = 0
-        barriers = _Barriers(set(), set())
+        barriers = _Barriers(set(), set(), set())
         self._leases.look(short=reserves_free(self._data, self._reserve_bytes) < LEASE_RESERVES_MIN)
         await turn.on_loop(self._steps(trash, barriers))
         self._tell_held(barriers.held)
         self._tell_overtaken(barriers.overtaken)
+        self._tell_ahead(barriers.ahead)
         return min(PENDING_INTERVAL_S, self._interval_s) if self._pending or self._sizes else self._interval_s
 
     async def _tell_kept(self, turn: Turn) -> None:
@@ -199,6 +204,8 @@ class Retention:
                 barriers.held.add(place[0])
             if done.overtaken:
                 barriers.overtaken.add(place[0])
+            if done.ahead:
+                barriers.ahead.add(place[0])
             if not done.removed or done.status != Status.OK:
                 self._pending += done.pending and not done.leased_bytes
                 return
@@ -243,6 +250,18 @@ class Retention:
                 "message that is left",
                 partition_text(number), slowest.value, kind, consumer,
             )  # fmt: skip
+
+    def _tell_ahead(self, ahead: set[int]) -> None:
+        """In the log when it begins."""
+        begun = sorted(ahead - self._ahead)
+        names = ", ".join(map(partition_text, begun[:TOLD_MAX])) + (" ..." if len(begun) > TOLD_MAX else "")
+        if begun:
+            _log.warning(
+                "%d partitions carry times ahead of the clock, later messages get the same, and all of them age from "
+                "the moment when their segment was sealed: %s",
+                len(begun), names,
+            )  # fmt: skip
+        self._ahead = ahead
 
     def _consumer(self, number: int, slowest: StoredOffset) -> tuple[str, int]:
         """Kind and id of a consumer, or of a group as clients know it."""

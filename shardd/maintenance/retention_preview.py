@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from shardd.log import layout
 from shardd.log.manifest import Sealed, read_manifest
@@ -101,11 +102,13 @@ def newest_time_us(directory: Path, incarnation: int) -> int:
 
 
 def _sealed(directory: Path, incarnation: int) -> Iterator[Sealed]:
-    """The oldest first. A partition that cannot be read says nothing."""
+    """The oldest first, with the times that count. A partition that cannot be read says nothing."""
     try:
         for start in segment_starts(directory):
             manifest = read_manifest(directory, start)
             if manifest is not None and manifest.sealed is not None and manifest.incarnation == incarnation:
-                yield manifest.sealed
+                sealed = manifest.sealed
+                first, last = map(manifest.counted, (sealed.first_timestamp, sealed.last_timestamp))
+                yield replace(sealed, first_timestamp=first, last_timestamp=last)
     except (OSError, ValueError):
         return

@@ -36,7 +36,8 @@ class Sealer:
         self._wake = jobs.add(job)
 
     def add(self, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
-        """A segment of that partition that will not change any more."""
+        """A segment of that partition that will not change any more, or one that does not tell yet that its times are
+        ahead of the clock."""
         self._waiting.append((ids, incarnation, start_offset))
         self._wake()
 
@@ -55,7 +56,10 @@ class Sealer:
     async def _seal(self, turn: Turn, ids: PartitionIds, incarnation: int, start_offset: int) -> None:
         directory = layout.partition_directory(self._data, *ids)
         try:
-            size_bytes, refusal = await turn.beside(seal_segment, directory, start_offset, incarnation, turn.throttle)
+            clock = self._engine.expiry_clock()
+            size_bytes, refusal = await turn.beside(
+                seal_segment, directory, start_offset, incarnation, turn.throttle, clock
+            )
         except (OSError, ValueError) as error:
             size_bytes, refusal = 0, f"{directory}: the segment at {start_offset} cannot be sealed: {error}"
             if isinstance(error, layout.SyncFailedError):  # never retried: later syncs would claim what no device has

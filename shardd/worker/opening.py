@@ -15,6 +15,7 @@ from shardd.log import layout
 from shardd.log.layout import PartitionIds
 from shardd.log.recovered import Recovered
 from shardd.log.recovery import open_partition
+from shardd.log.sealing import counted_at
 from shardd.metadata.reserve import Reserve
 from shardd.metadata.state import State
 from shardd.protocol.errors import Status
@@ -54,10 +55,20 @@ def recover_all(
 def _recover_one(directory: Path, incarnation: int, window: IdWindow, clock: ExpiryClock) -> Outcome:
     try:
         found = open_partition(directory, incarnation, now_us=clock.now_us)
+        found.unsealed += _uncounted(found, clock)
         found.known_ids = known_ids(directory, found, window, clock)
     except (OSError, ValueError, MemoryError) as error:
         return error
     return found
+
+
+def _uncounted(found: Recovered, clock: ExpiryClock) -> list[int]:
+    """Sealed segments that do not tell yet that their times are ahead of the clock: they count from this start on."""
+    if not found.segments or not counted_at(found.segments[-1].last_timestamp, clock):
+        return []  # times never fall
+    known = set(found.unsealed)
+    sealed = [each for each in found.segments[:-1] if not each.counted_us and each.start_offset not in known]
+    return [each.start_offset for each in sealed if counted_at(each.last_timestamp, clock)]
 
 
 def retried(data: Path, opening: Callable[[], tuple[int, int]]) -> tuple[int, int]:

@@ -233,7 +233,9 @@ class ControlRole(Role):
 
     async def _expire_producers(self, _turn: Turn) -> None:
         clock, age_us = self._engine.expiry_clock(), self._settings.server.producer_expiry_ms * 1000
-        await expire_producers(self._writer, _native.clock_first_younger(clock.now_us, age_us, clock.doubts))
+        await expire_producers(
+            self._writer, _native.clock_first_younger(clock.now_us, clock.stamp_us, age_us, clock.doubts)
+        )
 
     async def _clean_tokens(self, _turn: Turn) -> None:
         await clean_expired_tokens(self._writer, forgotten_us(self._engine))

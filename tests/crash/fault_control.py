@@ -12,7 +12,7 @@ OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename",
 SOURCE = Path(__file__).with_name("fault_preload.c")
 _FIELDS = struct.Struct("<8I224s256s")
 _FOR_EVER = 2**31
-FAIL, SHORT, LIE, DIE, TORN = range(5)
+FAIL, SHORT, LIE, DIE, TORN, HANG = range(6)
 
 
 class FaultControl:
@@ -41,7 +41,7 @@ class FaultControl:
     ) -> None:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
         and writes) does half, or (writes) nothing while it claims to have done all, or its process is killed before it
-        or (writes) in the middle of it. A path_part with a $ at its end is the end of the path.
+        or (writes) in the middle of it, or it hangs until `disarm`. A path_part with a $ at its end is the end of the path.
         `sector`: only reads of that byte of a file."""
         times = _FOR_EVER if for_ever else 1
         fields = (

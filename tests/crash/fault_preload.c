@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 /* LIE: a write that says that it wrote everything and wrote nothing. DIE: before the call; TORN: in the middle of a
- * write. */
-enum { SHORT = 1, LIE, DIE, TORN };
+ * write. HANG: until nothing is armed any more, then it does what was asked. */
+enum { SHORT = 1, LIE, DIE, TORN, HANG };
 enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_RENAME, OP_UNLINK, OP_MKDIR };
 
 typedef struct control {
@@ -59,6 +59,10 @@ static int fails(const char *path) {
     atomic_fetch_add(&c->injected, 1);
     snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
     if (c->shorten == DIE) die();
+    if (c->shorten == HANG) {
+        while (c->op != 0) usleep(10000);
+        return 0;
+    }
     errno = (int)c->error;
     return 1;
 }

@@ -3,6 +3,7 @@ stamp is lost by a jump that somebody sets right."""
 
 from __future__ import annotations
 
+import errno
 import struct
 import time
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from shardd.maintenance import clock_memory
 from shardd.protocol.producers import ProducedKind
+from shardd.runtime.boot import boot_text
+from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
 from tests.server.test_idempotent_producers import init, once
 from tests.server.test_message_deduplication import change, identified, stored
@@ -97,6 +100,20 @@ def test_ids_that_came_while_a_right_clock_was_doubted_count_from_its_end_after_
             assert stored(root) == (NUMBERS if known else NUMBERS * 2)
 
 
+def test_ids_are_known_after_a_start_while_stamps_are_behind_what_is_believed(tmp_path: Path) -> None:
+    """By a clock that the boot of the machine found two hours back: all that it stamps counts as stored now."""
+    server = Server(tmp_path / "data", WITHOUT_CLEANER)
+    with server, wire.connect(server.address) as root:
+        with_window(root)
+    now_us = time.time_ns() // 1000
+    known = clock_memory.Recalled(now_us + 2 * HOUR_S * SECOND_US, now_us)
+    since_boot_us = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    (server.data_dir / clock_memory.FILE_NAME).write_bytes(clock_memory.encode(known, boot_text(), since_boot_us))
+    with server, wire.connect(server.address) as root:
+        send_numbered(root)
+        assert stored(root) == NUMBERS
+
+
 def test_eight_days_ahead_forget_no_producer(tmp_path: Path, clock: WallClock) -> None:
     with Server(tmp_path / "data", clock.env) as server, wire.connect(server.address) as root:
         root.create_stream("s")
@@ -178,3 +195,37 @@ def test_what_is_known_of_the_clock_is_written_down_without_the_cleaner(tmp_path
     known = clock_memory.recalled(server.data_dir)
     assert abs(known.believed_us - time.time_ns() // 1000) < HOUR_S * SECOND_US
     assert known.stamps_us == known.believed_us
+
+
+def faulty(tmp_path: Path, clock: WallClock) -> tuple[FaultControl, Server]:
+    control = FaultControl(tmp_path)
+    preloaded = {"LD_PRELOAD": f"{control.environment['LD_PRELOAD']}:{clock.env['LD_PRELOAD']}"}
+    return control, Server(tmp_path / "data", WITHOUT_CLEANER | clock.env | control.environment | preloaded)
+
+
+def test_the_looks_at_the_clock_go_on_while_a_write_of_what_is_known_hangs(tmp_path: Path, clock: WallClock) -> None:
+    control, server = faulty(tmp_path, clock)
+    with server:
+        until((server.data_dir / clock_memory.FILE_NAME).exists, server)
+        control.arm("write", clock_memory.FILE_NAME, 1, 0, for_ever=True, how=HANG)
+        for ahead_s in (2 * HOUR_S, DAY_S):  # what begins a doubt is written down at once
+            clock.set(ahead_s)
+            until(lambda: f"the clock is {ahead_s} s ahead all at once" in server.log(), server)  # noqa: B023
+        await_runs(server, "clock", 3)
+        assert control.disarm()[1] == 1, "each write waits for the one that hangs"
+
+
+def test_a_file_of_the_clock_that_cannot_be_written_ends_no_looks_and_is_tried_again(
+    tmp_path: Path, clock: WallClock
+) -> None:
+    control, server = faulty(tmp_path, clock)
+    control.arm("write", clock_memory.FILE_NAME, 1, errno.EIO, for_ever=True)
+    with server:
+        until(lambda: "what is known of the clock is not written down" in server.log(), server)
+        await_runs(server, "clock", 3)
+        assert control.disarm()[1] > 0
+        assert not (server.data_dir / clock_memory.FILE_NAME).exists()
+        clock.set(2 * HOUR_S)
+        until((server.data_dir / clock_memory.FILE_NAME).exists, server)
+        known = clock_memory.recalled(server.data_dir)
+        assert known.believed_us < time.time_ns() // 1000 + HOUR_S * SECOND_US

@@ -62,6 +62,7 @@ class _SegmentInfo(Structure):
             for name in ("start_offset", "log_bytes", "count", "first_timestamp", "last_timestamp", "absent")
         ),
         ("layout", c_void_p),
+        ("counted_us", c_uint64),
     ]
 
 
@@ -215,7 +216,10 @@ class LogPartition:
     ) -> None:
         self._table = _table(calls)  # kept: the callbacks live as long as this
         infos = (_SegmentInfo * max(1, len(segments)))(
-            *(_SegmentInfo(*each[:-1], library().sim_layout(c_uint32(each[-1]))) for each in segments)
+            *(
+                _SegmentInfo(*each[:6], library().sim_layout(c_uint32(each.layout)), each.counted_us)
+                for each in segments
+            )
         )
         handle = library().sim_log_open(
             ctypes.byref(self._table),

@@ -144,7 +144,7 @@ def trusting_recovery(directory: Path) -> Recovered:
             at, count = at + length, count + 1
             index += struct.pack("<IIQ", offset - start, at, stamp)
         log.with_suffix(".index").write_bytes(index)
-        found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0, 0)))
+        found.segments.append(SegmentInfo((start, at, count, first or timestamp, timestamp, 0, 0, 0)))
     return found
 
 

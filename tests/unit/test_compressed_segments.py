@@ -36,8 +36,8 @@ SEALED = log_files.segment(0, [200] * 10, 1000, payload_bytes=200)
 COUNT = SEALED.count
 ACTIVE = log_files.segment(COUNT, [2, 3], 2000)
 ROWS = [
-    SegmentInfo((0, len(SEALED.log), COUNT, 1000, 1009, 0, 1)),
-    SegmentInfo((COUNT, len(ACTIVE.log), 5, 2000, 2001, 0, 0)),
+    SegmentInfo((0, len(SEALED.log), COUNT, 1000, 1009, 0, 1, 0)),
+    SegmentInfo((COUNT, len(ACTIVE.log), 5, 2000, 2001, 0, 0, 0)),
 ]
 ZSTD = Codec("zstd", 3)
 
@@ -112,7 +112,7 @@ def test_a_crash_at_every_step_leaves_the_same_messages(partition: Path) -> None
         usual = _native.recover_partition(os.fspath(copy), INCARNATION, boot_id())
         assert (usual is not None and usual.segments == rows) or name == "13"
 
-    before = [SegmentInfo((*ROWS[0][:6], 0)), ROWS[1]]
+    before = [SegmentInfo((*ROWS[0][:6], 0, 0)), ROWS[1]]
     fresh = blocks_of(partition).with_suffix(".blocks.tmp")
     fresh.write_bytes(b"half")
     opened_as(before, "10")
@@ -221,7 +221,7 @@ def test_nothing_is_appended_to_it_when_all_behind_it_is_gone(partition: Path) -
     for suffix in ("log", "index", "manifest"):
         layout.segment_file(partition, COUNT, suffix).unlink()
     recovered = open_partition(partition, INCARNATION)
-    assert recovered.segments == [ROWS[0], SegmentInfo((COUNT, 0, 0, 1009, 1009, 0, 0))] and not recovered.damaged
+    assert recovered.segments == [ROWS[0], SegmentInfo((COUNT, 0, 0, 1009, 1009, 0, 0, 0))] and not recovered.damaged
     assert plain(partition) == SEALED.log
 
 

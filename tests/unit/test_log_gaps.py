@@ -37,8 +37,8 @@ ACTIVE = segment(40, [2, 3], timestamp=2000)
 DENSE = manifest_of(ACTIVE)
 END = 40
 ROWS = [
-    SegmentInfo((0, len(THIN.log), 8, 1000, 1001, END - 8, 0)),
-    SegmentInfo((40, len(ACTIVE.log), 5, 2000, 2001, 0, 0)),
+    SegmentInfo((0, len(THIN.log), 8, 1000, 1001, END - 8, 0, 0)),
+    SegmentInfo((40, len(ACTIVE.log), 5, 2000, 2001, 0, 0, 0)),
 ]
 THROTTLE = Throttle()
 
@@ -181,7 +181,7 @@ def test_a_lost_manifest_costs_a_scan_because_the_index_explains_the_gaps(direct
     layout.segment_manifest(directory, 0).unlink()
     before = tree(directory)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments == [(*ROWS[0][:5], 39 - 8, 0), ROWS[1]]
+    assert recovered.segments == [(*ROWS[0][:5], 39 - 8, 0, 0), ROWS[1]]
     assert (recovered.damaged, recovered.unsealed) == ([(39, 40, False)], [])  # the end is explained by nothing
     assert "without a manifest" in recovered.notes[0]
     assert tree(directory) == before
@@ -200,7 +200,7 @@ def test_a_sparse_segment_that_is_the_last_one_takes_no_records(directory: Path)
         path(directory, 40).unlink()
     for _ in range(2):
         recovered = open_partition(directory, INCARNATION)
-        assert recovered.segments == [ROWS[0], (END, 0, 0, 1001, 1001, 0, 0)]
+        assert recovered.segments == [ROWS[0], (END, 0, 0, 1001, 1001, 0, 0, 0)]
         assert (recovered.damaged, recovered.state) == ([], 0)
     kept = read_manifest(directory, 0)
     assert kept is not None and kept == manifest_of(THIN, END)

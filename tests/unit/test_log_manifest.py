@@ -30,6 +30,7 @@ FULL = Manifest(
     sealed=Sealed(8192, 24, 100, 300, bytes(range(16))),
     isolated=((12, 14), (20, 21)),
     others=((900, b"of a later version"),),
+    counted_us=250,
 )
 
 
@@ -45,6 +46,19 @@ def test_bytes_of_version_1() -> None:
     content = encode_manifest(Manifest(7, 10, 5, 3))
     head = b"SHRDMANI" + bytes([1, 0, 0, 0, 0, 0, 0, 0]) + b"".join(n.to_bytes(8, "little") for n in (7, 10, 5, 3, 0))
     assert content == head + xxhash.xxh3_64_intdigest(head).to_bytes(8, "little") + bytes(128)
+
+
+def test_bytes_of_a_segment_that_was_begun_with_times_ahead() -> None:
+    """As the engine writes them (native/tests/test_partition_ahead.c) and as earlier versions keep them."""
+    content = encode_manifest(Manifest(7, 10, 5, 3, counted_us=4))
+    section = b"".join(number.to_bytes(4, "little") for number in (5, 8)) + (4).to_bytes(8, "little")
+    assert content[:192] == encode_manifest(Manifest(7, 10, 5, 3))
+    assert content[192:] == section + xxhash.xxh3_64_intdigest(section).to_bytes(8, "little")
+
+
+def test_times_ahead_count_as_the_time_of_sealing() -> None:
+    assert [FULL.counted(each) for each in (100, 250, 300)] == [100, 250, 250]
+    assert Manifest(7, 10).counted(300) == 300
 
 
 def test_missing_manifest_is_none(tmp_path: Path) -> None:
@@ -73,7 +87,7 @@ def test_every_shorter_file_is_damaged_or_without_its_last_sections() -> None:
             whole += decode_manifest(content[:length]) is not None
         except DamagedManifestError:
             continue
-    assert whole == 3  # at the three borders before the end: only a rename makes the file longer, so none is written
+    assert whole == 4  # at the four borders before the end: only a rename makes the file longer, so none is written
 
 
 def test_the_newer_checkpoint_counts_and_a_torn_one_falls_back() -> None:

@@ -33,8 +33,8 @@ from tests.unit.log_files import INCARNATION, Stored, segment, tree, write
 SEALED = segment(0, [2, 1], timestamp=1000, payload_bytes=5)
 ACTIVE = segment(3, [2, 2], timestamp=2000, payload_bytes=5)
 SEGMENTS = [
-    SegmentInfo((0, len(SEALED.log), 3, 1000, 1001, 0, 0)),
-    SegmentInfo((3, len(ACTIVE.log), 4, 2000, 2001, 0, 0)),
+    SegmentInfo((0, len(SEALED.log), 3, 1000, 1001, 0, 0, 0)),
+    SegmentInfo((3, len(ACTIVE.log), 4, 2000, 2001, 0, 0, 0)),
 ]
 READ_ONLY = 4027
 
@@ -209,7 +209,7 @@ def test_a_stale_record_in_a_new_segment_is_older_than_its_birth(directory: Path
     write_manifest(directory, manifest_of(stale, born_at=2000))
     assert not usual(directory)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments[-1] == (start, 0, 0, 2000, 2000, 0, 0)  # and the next record will not be older
+    assert recovered.segments[-1] == (start, 0, 0, 2000, 2000, 0, 0, 0)  # and the next record will not be older
     assert layout.segment_torn(directory, start, 0).read_bytes() == stale.log
     # canary: born a little earlier they are records
     layout.segment_log(directory, start).write_bytes(stale.log)
@@ -298,7 +298,7 @@ def test_the_birth_of_a_segment_cut_short(directory: Path) -> None:
         assert open_partition(directory, INCARNATION) == Recovered(segments=SEGMENTS)
     layout.segment_log(directory, 7).touch()
     recovered = open_partition(directory, INCARNATION)  # and no index yet
-    assert recovered.segments == [*SEGMENTS, (7, 0, 0, 5000, 5000, 0, 0)]
+    assert recovered.segments == [*SEGMENTS, (7, 0, 0, 5000, 5000, 0, 0, 0)]
     assert recovered.unsealed == [3]
 
 

@@ -35,7 +35,7 @@ def index_of(directory: Path, stored: Stored) -> Path:
 
 
 def row(stored: Stored, first: int, last: int) -> SegmentInfo:
-    return SegmentInfo((stored.start, len(stored.log), stored.count, first, last, 0, 0))
+    return SegmentInfo((stored.start, len(stored.log), stored.count, first, last, 0, 0, 0))
 
 
 def assert_prefix(directory: Path, stored: Stored, recovered: Recovered, records: int) -> None:
@@ -152,7 +152,7 @@ def test_valid_record_behind_damage_is_never_cut(directory: Path) -> None:
     recovered = open_partition(directory, INCARNATION)
     assert recovered.state == 0
     behind = 2 + (len(content) - len(stored.log)) // 64 + 1  # more than there can be records
-    assert recovered.segments == [(0, len(stored.log), 2, 1000, 1000, 0, 0), (behind, 0, 0, 1000, 1000, 0, 0)]
+    assert recovered.segments == [(0, len(stored.log), 2, 1000, 1000, 0, 0, 0), (behind, 0, 0, 1000, 1000, 0, 0, 0)]
     assert recovered.damaged == [(2, behind, False)]
     assert log_of(directory, stored).read_bytes() == content
     assert "withheld" in recovered.notes[0]
@@ -276,7 +276,7 @@ def test_fresh_segment_after_a_roll_is_the_active_one(directory: Path) -> None:
     sealed, active = segment(0, [3]), segment(3, [])
     write(directory, sealed, active)
     assert open_partition(directory, INCARNATION) == Recovered(
-        segments=[row(sealed, 1000, 1000), SegmentInfo((3, 0, 0, 1000, 1000, 0, 0))], unsealed=[0]
+        segments=[row(sealed, 1000, 1000), SegmentInfo((3, 0, 0, 1000, 1000, 0, 0, 0))], unsealed=[0]
     )
 
 
@@ -284,7 +284,7 @@ def test_timestamps_may_not_fall_over_a_segment_border(directory: Path) -> None:
     sealed, stale = segment(0, [3], timestamp=5000), segment(3, [2], timestamp=4000)
     write(directory, sealed, stale)
     recovered = open_partition(directory, INCARNATION)
-    assert recovered.segments == [row(sealed, 5000, 5000), (3, 0, 0, 5000, 5000, 0, 0)]
+    assert recovered.segments == [row(sealed, 5000, 5000), (3, 0, 0, 5000, 5000, 0, 0, 0)]
     assert layout.segment_torn(directory, 3, 0).read_bytes() == stale.log
 
 

@@ -77,10 +77,9 @@ PYTHON: Final = {
 }
 # file below native: how often, why
 C: Final = {
-    "binding/engine_clock.c": (1, "the supervisor begins the clocks that are shared"),
     "load/actor.c": (2, "the origin timestamp of a client"),
     "src/base/clock.h": (2, "the clock itself"),
-    "src/core/core.c": (1, "what the believed clock looks at"),
+    "src/log/expiry_clock.c": (1, "what the believed clock looks at"),
     "src/net/tls_tickets.c": (1, "keys of tickets: a jump ends resumptions, nothing else"),
 }
 

@@ -1,7 +1,6 @@
 /* Life of the core and of its partitions. */
 #include "core/core.h"
 
-#include "base/clock.h"
 #include "core/commit.h"
 #include "core/producing.h"
 #include "core/reads.h"
@@ -13,19 +12,10 @@
 
 #define EVENTS_FIRST 256u
 
-static uint64_t wall(void *context) {
-    (void)context;
-    return clock_wall_us();
-}
-
-static int64_t since_boot(void *context) {
-    (void)context;
-    return clock_boot_us();
-}
-
 int core_open(core *k, const core_options *options) {
-    k->expiry = (expiry_clock){
-        .wall_us = wall, .monotonic_us = since_boot, .shared = k->links.clock, .looks = options->shard == 0};
+    k->expiry = expiry_clock_of_system();
+    k->expiry.shared = k->links.clock;
+    k->expiry.looks = options->shard == 0;
     k->options = *options;
     producing_open(k);
     k->sync.next_us = k->now_us + options->sync_interval_us;

@@ -1,7 +1,21 @@
 /* See expiry_clock.h. */
 #include "log/expiry_clock.h"
 
+#include "base/clock.h"
+
 #define STEADY_BASE_US (INT64_C(1) << 50) /* what is older than the boot has a time, too */
+
+static uint64_t wall(void *context) {
+    (void)context;
+    return clock_wall_us();
+}
+
+static int64_t since_boot(void *context) {
+    (void)context;
+    return clock_boot_us();
+}
+
+expiry_clock expiry_clock_of_system(void) { return (expiry_clock){.wall_us = wall, .monotonic_us = since_boot}; }
 
 static shared_clock *state_of(expiry_clock *c) { return c->shared != NULL ? c->shared : &c->own; }
 

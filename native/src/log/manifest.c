@@ -15,6 +15,8 @@
 #define SEALED_SIZE 48u
 #define TAG_STORED 4u
 #define STORED_SIZE 24u
+#define TAG_COUNTED 5u
+#define COUNTED_SIZE 8u
 #define SECTION_EXTRA 16u /* tag and length before the bytes, the checksum behind */
 
 static const uint8_t magic[8] = "SHRDMANI";
@@ -56,6 +58,9 @@ static bool decode_sections(const uint8_t *data, size_t length, manifest *out) {
         } else if (tag == TAG_STORED && out->compressed) {
             if (bytes != STORED_SIZE || out->stored_bytes > 0) return false;
             out->stored_bytes = load_u64(content);
+        } else if (tag == TAG_COUNTED) {
+            if (bytes != COUNTED_SIZE) return false;
+            out->counted_us = load_u64(content);
         } else {
             out->others = true;
         }
@@ -103,8 +108,15 @@ manifest_fault manifest_decode(const uint8_t *data, size_t length, manifest *out
     return decode_sections(data, length, out) && fits_layout(out) ? MANIFEST_OK : MANIFEST_DAMAGED;
 }
 
+static void put_counted(uint8_t *section, uint64_t counted_us) {
+    uint32_t head[2] = {TAG_COUNTED, COUNTED_SIZE};
+    memcpy(section, head, sizeof head);
+    store_u64(section + sizeof head, counted_us);
+    store_u64(section + sizeof head + COUNTED_SIZE, checksum_64(section, sizeof head + COUNTED_SIZE));
+}
+
 int manifest_make(const disk *d, file_cache *cache, const char *path, const manifest *m) {
-    uint8_t content[MANIFEST_BIRTH_SIZE] = {0};
+    uint8_t content[MANIFEST_BIRTH_SIZE + SECTION_EXTRA + COUNTED_SIZE] = {0};
     memcpy(content, magic, sizeof magic);
     content[8] = VERSION;
     content[12] = MANIFEST_LAYOUT_PLAIN;
@@ -121,7 +133,8 @@ int manifest_make(const disk *d, file_cache *cache, const char *path, const mani
     /* What a failed attempt has left may name a later birth, when the clock went back since. */
     int fd = file_create_anew(d, cache, path);
     if (fd < 0) return -1;
-    struct iovec part = {.iov_base = content, .iov_len = sizeof content};
+    if (m->counted_us > 0) put_counted(content + MANIFEST_BIRTH_SIZE, m->counted_us);
+    struct iovec part = {.iov_base = content, .iov_len = m->counted_us > 0 ? sizeof content : MANIFEST_BIRTH_SIZE};
     int result = file_write(d, fd, &part, 1, 0, NULL), error = errno;
     d->close(d->context, fd);
     errno = error;

@@ -1,5 +1,5 @@
 /* The manifest of a segment (table in shardd/log/manifest.py and docs/formats.md): what the engine writes of it, what a
- * recovery reads of it. Sections are only written by Python. */
+ * recovery reads of it. Sections are written by Python, but for `counted`. */
 #ifndef SHARDD_MANIFEST_H
 #define SHARDD_MANIFEST_H
 #include "io/disk.h"
@@ -29,7 +29,8 @@ typedef struct manifest {
     bool sparse;                /* the log has no record for some of its offsets */
     bool compressed;            /* it is sealed, and its file of blocks has `stored_bytes` */
     uint64_t stored_bytes;
-    bool others; /* sections that only Python deals with */
+    uint64_t counted_us; /* as in segment.h */
+    bool others;         /* sections that only Python deals with */
 } manifest;
 
 /* MANIFEST_UNKNOWN: whole, but of a version or layout, or with a section, that this program may not pass over. */

@@ -54,6 +54,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         s->log_bytes = info->log_bytes;
         s->count = info->count;
         s->absent = info->absent;
+        s->counted_us = info->counted_us;
         p->sparse |= info->absent > 0;
         s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
         if (info->count > 0 && info->last_timestamp > p->last_timestamp) p->last_timestamp = info->last_timestamp;
@@ -241,7 +242,8 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
                           .first_timestamp = s->first_timestamp,
                           .last_timestamp = s->last_timestamp,
                           .absent = s->absent,
-                          .layout = s->layout};
+                          .layout = s->layout,
+                          .counted_us = s->counted_us};
     return true;
 }
 

@@ -40,6 +40,7 @@ typedef struct segment_info { /* what recovery found; ascending by start offset,
     uint64_t last_timestamp; /* no later record may be older, also when count == 0 */
     uint64_t absent;         /* offsets without a record, explained by the manifest; end = start + count + absent */
     const segment_layout *layout; /* NULL: plain */
+    uint64_t counted_us;          /* as in segment.h */
 } segment_info;
 
 typedef struct expiry_clock expiry_clock; /* expiry_clock.h */
@@ -307,6 +308,7 @@ typedef struct partition_cleaned {
     bool pending;          /* there is more to remove: now, or when a sync, a second or a reader has passed */
     bool held;             /* stored offsets hold messages back */
     bool overtaken;        /* messages are gone that a stored offset has not passed */
+    bool ahead;            /* its last times are ahead of the believed clock */
     bool unsynced;         /* files wait for nothing but the sync of the log start */
     uint64_t leased_bytes; /* of segments whose files stay for a reader alone */
 } partition_cleaned;
@@ -318,7 +320,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
 /* Somebody reads the files of messages from `offset` on: the next steps leave them, though the log start has passed
  * them. UINT64_MAX: nobody does. */
 void partition_lease(partition *p, uint64_t offset);
-/* What DROP_OLDEST would take: the timestamp of the first message of the oldest segment and the bytes of it that are
+/* What DROP_OLDEST would take: when the first message of the oldest segment counts as stored, and its bytes that are
  * served. False: nothing can be dropped (now). `only_active`: an early roll would help. `waits`: what it holds was
  * acknowledged within the last second, so soon it can be. */
 typedef struct partition_oldest {

@@ -60,7 +60,13 @@ static void limit_bytes(partition *p) {
 }
 
 static bool has_aged(const partition *p, const segment *s, uint64_t age, uint64_t now) {
-    return expiry_clock_reaches(p->clock, s->first_timestamp, age) <= now;
+    return expiry_clock_reaches(p->clock, partition_began(s), age) <= now;
+}
+
+/* Its times are further ahead than such an age: when it was begun nothing tells, and by them it would grow for ever. */
+static bool is_astray(const partition *p, const segment *s, uint64_t age, uint64_t now) {
+    uint64_t began = partition_began(s);
+    return age > 0 && began > now && began - now > age && partition_is_ahead(p, began, now);
 }
 
 /* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
@@ -70,7 +76,9 @@ static void roll_on_age(partition *p) {
     if (!aged || s == NULL || s->count == 0 || p->roll_pending) return;
     uint64_t now = expiry_clock_now(p->clock);
     bool expired = p->limits.expiry_us > 0 && has_aged(p, s, p->limits.expiry_us, now);
-    if (!expired && (p->roll_at_us > now || !has_aged(p, s, p->limits.segment_age_us, now))) return;
+    bool astray = is_astray(p, s, p->limits.expiry_us, now) || is_astray(p, s, p->limits.segment_age_us, now);
+    bool old = p->roll_at_us <= now && has_aged(p, s, p->limits.segment_age_us, now);
+    if (!expired && !astray && !old) return;
     p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
 }
 
@@ -113,6 +121,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     uint32_t status = remove_hidden(p, trash, &out->removed);
     for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
     out->held |= p->start.held || p->start.limit_held;
+    out->ahead = partition_is_ahead(p, p->last_timestamp, expiry_clock_now(p->clock));
     uint64_t passed = p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : UINT64_MAX;
     out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
     uint64_t end = p->start.hidden > 0 ? p->segments.items[1].start_offset : 0;
@@ -135,8 +144,9 @@ static bool may_drop(partition *p) {
 bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){0};
     if (p->closed || p->state != 0 || p->segments.count == 0) return false;
-    const segment *s = &p->segments.items[p->start.hidden];
-    *out = (partition_oldest){.first_timestamp = s->first_timestamp,
+    segment *s = &p->segments.items[p->start.hidden];
+    uint64_t first = partition_counted(p, s, s->first_timestamp, expiry_clock_now(p->clock));
+    *out = (partition_oldest){.first_timestamp = first,
                               .bytes = s->log_bytes - p->start.bytes,
                               .only_active = p->start.hidden + 1 == p->segments.count};
     const segment *next = out->only_active ? NULL : s + 1;

@@ -182,6 +182,12 @@ static inline void partition_expire_due(partition *p) {
 static inline void partition_barrier_moved(partition *p) {
     if (p->start.held) p->start.expires_at_us = 0;
 }
+/* Whether a time is further ahead than any clock of this server says (docs/adr/0135-times-that-are-ahead.md). */
+bool partition_is_ahead(const partition *p, uint64_t timestamp, uint64_t now);
+/* When a record of the segment with that timestamp counts as stored, by the believed clock, which says `now`. */
+uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, uint64_t now);
+/* The same of the first record of the active segment, as far as that decides when it is sealed. */
+uint64_t partition_began(const segment *s);
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
 /* When the active segment is too old to grow, after its first message or with new limits. */
@@ -236,8 +242,8 @@ void partition_journal_clear(partition *p); /* its records are in the file, or g
 uint32_t partition_save(partition *p);
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
-/* Makes the manifest of the segment that starts at the next offset. 0 or -1. */
-int partition_manifest_make(partition *p, uint64_t born_at);
+/* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. */
+int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us);
 /* A sync begins; `covers`: when it succeeds names, log and index of now are on the device. */
 void partition_checkpoint_begin(partition *p, bool covers);
 /* It has succeeded: a checkpoint is written when it is worth it. */

@@ -4,12 +4,13 @@
 
 #include "log/partition_files.h"
 
-int partition_manifest_make(partition *p, uint64_t born_at) {
+int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us) {
     char path[FILE_PATH_MAX];
     segment_manifest_path(&p->segments, p->next_offset, path, sizeof(path));
     manifest m = {.incarnation = p->incarnation,
                   .start_offset = p->next_offset,
                   .born_at = born_at,
+                  .counted_us = counted_us,
                   .log_start_offset = p->segments.count > 0 ? partition_known_start(p) : p->next_offset};
     uint64_t log_start = m.log_start_offset;
     p->checkpoint = p->checkpoint_target = (manifest_checkpoint){0};

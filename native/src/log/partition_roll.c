@@ -1,6 +1,7 @@
 /* The next segment: when one is made, and what has to hold before. */
 #include "log/partition_internal.h"
 
+#include "log/expiry_clock.h"
 #include "log/partition_files.h"
 
 #include <endian.h>
@@ -40,9 +41,14 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     partition_give_back(p);
     if (p->segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
     uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
-    if (partition_manifest_make(p, born_at) != 0 || segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
+    uint64_t believed = p->clock != NULL ? expiry_clock_now(p->clock) : 0;
+    uint64_t counted_us = partition_is_ahead(p, born_at, believed) ? believed : 0;
+    if (partition_manifest_make(p, born_at, counted_us) != 0 ||
+        segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
         return partition_refused(p, errno);
     segment *s = segment_active(&p->segments);
+    if (p->segments.count > 1) s[-1].counted_us = partition_is_ahead(p, p->last_timestamp, believed) ? believed : 0;
+    s->counted_us = counted_us;
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
     s->manifest_dirty = true;
     p->last_timestamp = born_at; /* also when the clock goes back before its first record */
@@ -59,6 +65,6 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
 void partition_plan_roll(partition *p) {
     const segment *s = segment_active(&p->segments);
     uint64_t age = p->limits.segment_age_us;
-    bool grows_old = age > 0 && s != NULL && s->count > 0 && s->first_timestamp <= UINT64_MAX - age;
-    p->roll_at_us = grows_old ? s->first_timestamp + age : UINT64_MAX;
+    bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
+    p->roll_at_us = grows_old ? partition_began(s) + age : UINT64_MAX;
 }

@@ -56,7 +56,7 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
     for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
         segment *s = &p->segments.items[i];
-        if (s->count == 0 || s->last_timestamp < t) continue;
+        if (s->count == 0 || partition_counted(p, s, s->last_timestamp, now) < t) continue;
         uint64_t found = s->start_offset;
         bool read = s->first_timestamp >= t || partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
         read = read && partition_offset_of(p, s, k, &found);
@@ -68,8 +68,8 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     return true;
 }
 
-/* When the message at the log start expires, or the first one that comes. False as above. */
-static bool next_expiry(partition *p, uint64_t age, uint64_t *at) {
+/* When the message at the log start expires, or the first one that comes; at most `age` from now on. False as above. */
+static bool next_expiry(partition *p, uint64_t age, uint64_t now, uint64_t *at) {
     uint64_t timestamp = p->last_timestamp, start = partition_first_offset(p), k;
     if (start < p->next_offset) {
         segment *s = segment_find(&p->segments, start);
@@ -78,7 +78,9 @@ static bool next_expiry(partition *p, uint64_t age, uint64_t *at) {
         } else if (s != NULL) {
             timestamp = s->last_timestamp; /* damage: nothing behind it is older */
         }
+        if (s != NULL) timestamp = partition_counted(p, s, timestamp, now);
     }
+    if (timestamp > now) timestamp = now; /* nothing is stored later than that */
     *at = expiry_clock_reaches(p->clock, timestamp, age);
     return true;
 }
@@ -96,12 +98,14 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64
 
 void partition_expire(partition *p) {
     uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
-    if (now < p->start.expires_at_us || p->closed || p->segments.count == 0) return;
+    /* further than any age from now: the clock has been set back since */
+    bool early = now < p->start.expires_at_us && p->start.expires_at_us - now <= sum(age, p->limits.held_us);
+    if (early || p->closed || p->segments.count == 0) return;
     ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
     read = partition_unless_held(p, now, sum(age, p->limits.held_us), &wanted, &p->start.held) && read;
     partition_move_start(p, wanted);
-    read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, &at);
+    read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, now, &at);
     p->missing.want.length = 0; /* what it could not read it asks for again */
     p->start.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
 }

@@ -92,7 +92,8 @@ static bool trust_sealed(const recovery *r, const manifest *m, segment_info *inf
                            s->first_timestamp,
                            s->last_timestamp,
                            m->sparse ? m->end_offset - m->start_offset - s->count : 0,
-                           m->compressed ? &segment_compressed : &segment_plain};
+                           m->compressed ? &segment_compressed : &segment_plain,
+                           m->counted_us};
     return has_size(r->directory, m->start_offset, info->layout->suffix,
                     m->compressed ? m->stored_bytes : s->log_bytes) &&
            has_size(r->directory, m->start_offset, "index", s->count * INDEX_ENTRY_SIZE) &&
@@ -142,7 +143,7 @@ static bool scan_open(recovery *r, const manifest *m, int log, int index, bool a
     r->out->scanned_bytes += scan.valid_bytes;
     *info = (segment_info){
         m->start_offset,     end, c->count + scan.count, c->count > 0 ? c->first_timestamp : scan.first_timestamp,
-        scan.last_timestamp, 0,   &segment_plain};
+        scan.last_timestamp, 0,   &segment_plain,        active ? m->counted_us : 0};
     off_t exact = (off_t)(info->count * INDEX_ENTRY_SIZE); /* durably: entries are proof of where records begin */
     return index_st.st_size <= exact || (ftruncate(index, exact) == 0 && fdatasync(index) == 0);
 }

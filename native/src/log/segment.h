@@ -27,6 +27,8 @@ typedef struct segment {
     uint64_t count;     /* records, and entries of the index */
     uint64_t absent;    /* offsets without a record, which the manifest explains; 0: dense, entry k is start + k */
     uint64_t first_timestamp, last_timestamp; /* an empty segment carries those of the record before it */
+    uint64_t counted_us;                      /* 0, or with times ahead of the believed clock what that said when the
+                                                 segment was sealed; of the active one, when it was begun */
     segment_files *files;                     /* NULL: not open */
     bool log_dirty, index_dirty;              /* written since the last sync */
     bool manifest_dirty;                      /* not synced since it was made */

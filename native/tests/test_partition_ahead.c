@@ -1,0 +1,175 @@
+/* Times ahead of the believed clock: they age from the moment when their segment is sealed, that is known after a
+ * start, and a segment of them does not grow for ever. */
+#include "test_partition_support.h"
+
+#include "log/expiry_clock.h"
+#include "log/recover.h"
+
+#define SECOND UINT64_C(1000000)
+#define YEAR (365 * 86400 * SECOND)
+#define EXPIRY (10 * SECOND)
+
+static uint64_t wall_now;
+static int64_t monotonic_now;
+static expiry_clock test_clock; /* believes every wall clock */
+static partition_limits limits;
+static char trash[160];
+
+static uint64_t wall(void *context) {
+    (void)context;
+    return wall_now;
+}
+
+static int64_t monotonic(void *context) {
+    (void)context;
+    return monotonic_now;
+}
+
+static void pass(uint64_t us) {
+    wall_now += us;
+    monotonic_now += (int64_t)us;
+}
+
+static partition_options options_with(partition_limits l) {
+    partition_options options = options_of(1 << 20);
+    wall_now = 1000 * SECOND;
+    monotonic_now = 5000000;
+    test_clock = (expiry_clock){.wall_us = wall, .monotonic_us = monotonic};
+    limits = l;
+    options.clock = &test_clock;
+    options.limits = &limits;
+    snprintf(trash, sizeof(trash), "%s/trash-%s", test_root, strrchr(options.directory, '/') + 1);
+    return options;
+}
+
+/* Steps of the retention over such a time, two in a second. */
+static partition_cleaned clean_for(partition *p, uint64_t us) {
+    partition_cleaned done;
+    for (uint64_t passed = 0; passed <= us; passed += SECOND / 2) {
+        CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
+        sync_all(p);
+        pass(SECOND / 2);
+    }
+    return done;
+}
+
+/* As a start finds it after a kill. */
+static partition *restarted(partition *p, partition_options *options) {
+    recovered_partition found;
+    sync_all(p);
+    partition_release(p);
+    CHECK(recover_partition(options->directory, 1, no_boot, &found));
+    options->log_start = found.log_start;
+    p = partition_open(options, found.segments, found.segments_count);
+    recover_free(&found);
+    return p;
+}
+
+/* A message of now, one of next year, and the clock is right again. */
+static partition *opened_with_next_year(partition_options *options, model *m) {
+    model_init(m, 1 << 20);
+    partition *p = partition_open(options, NULL, 0);
+    append(p, m, 1, 100, wall_now);
+    wall_now += YEAR;
+    append(p, m, 1, 100, wall_now);
+    clean_for(p, 2 * SECOND); /* when something expires is known by that clock */
+    wall_now -= YEAR;
+    return p;
+}
+
+static void test_later_messages_expire_by_their_own_age_also_after_a_start(void) {
+    for (unsigned restarts = 0; restarts < 2; restarts++) {
+        partition_options options = options_with((partition_limits){.expiry_us = EXPIRY});
+        static model m;
+        partition *p = opened_with_next_year(&options, &m);
+        CHECK(clean_for(p, SECOND).ahead);
+        CHECK(p->segments.count >= 2); /* what is astray is sealed */
+        CHECK(partition_messages(p) > 0);
+        if (restarts) p = restarted(p, &options);
+        clean_for(p, EXPIRY);
+        CHECK_EQUAL(partition_messages(p), 0);
+        for (unsigned i = 0; i < 3; i++) {
+            append(p, &m, 1, 100, wall_now);
+            if (restarts) p = restarted(p, &options);
+            clean_for(p, EXPIRY / 2);
+            if (restarts) p = restarted(p, &options);
+            CHECK_EQUAL(partition_messages(p), 1); /* it is younger */
+            clean_for(p, 2 * EXPIRY);
+            CHECK_EQUAL(partition_messages(p), 0); /* its segment was sealed at its age, at most */
+        }
+        CHECK(clean_for(p, 0).ahead);
+        end(p, &m);
+    }
+}
+
+static void test_a_segment_rolls_at_its_own_age(void) {
+    partition_options options = options_with((partition_limits){.segment_age_us = EXPIRY});
+    static model m;
+    partition *p = opened_with_next_year(&options, &m);
+    clean_for(p, SECOND);
+    append(p, &m, 1, 100, wall_now);
+    uint32_t before = p->segments.count;
+    clean_for(p, EXPIRY / 2);
+    p = restarted(p, &options);
+    CHECK_EQUAL(p->segments.count, before);
+    clean_for(p, EXPIRY / 2 + SECOND);
+    CHECK_EQUAL(p->segments.count, before + 1);
+    CHECK_EQUAL(partition_messages(p), 3);
+    end(p, &m);
+}
+
+static void test_a_size_takes_first_what_was_sealed_first(void) {
+    partition_options options = options_with((partition_limits){.segment_age_us = EXPIRY});
+    static model m;
+    partition *p = opened_with_next_year(&options, &m);
+    uint64_t right_again = wall_now;
+    clean_for(p, 2 * SECOND);
+    partition_oldest oldest;
+    CHECK(partition_oldest_segment(p, &oldest));
+    CHECK_EQUAL(oldest.first_timestamp, 1000 * SECOND); /* it was stored while the clock was right */
+    CHECK(partition_drop_oldest(p) > 0);
+    clean_for(p, 0); /* which writes it down */
+    p = restarted(p, &options);
+    CHECK(partition_oldest_segment(p, &oldest) || oldest.waits);
+    CHECK(oldest.first_timestamp >= right_again && oldest.first_timestamp <= wall_now);
+    end(p, &m);
+}
+
+static void test_a_stored_offset_holds_no_longer_than_from_the_sealing_on(void) {
+    partition_options options = options_with((partition_limits){.expiry_us = EXPIRY, .held_us = EXPIRY});
+    static model m;
+    partition *p = opened_with_next_year(&options, &m);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 0), 0);
+    CHECK(clean_for(p, EXPIRY + SECOND).held);
+    CHECK_EQUAL(partition_messages(p), 1);
+    clean_for(p, EXPIRY + SECOND);
+    CHECK_EQUAL(partition_messages(p), 0);
+    end(p, &m);
+}
+
+static void test_times_that_are_right_are_counted_by_nothing_else(void) {
+    partition_options options = options_with((partition_limits){.expiry_us = EXPIRY});
+    static model m;
+    model_init(&m, 1 << 20);
+    partition *p = partition_open(&options, NULL, 0);
+    append(p, &m, 1, 100, wall_now);
+    CHECK(!clean_for(p, EXPIRY).ahead);
+    for (uint32_t i = 0; i < p->segments.count; i++) CHECK_EQUAL(p->segments.items[i].counted_us, 0);
+    recovered_partition found;
+    sync_all(p);
+    CHECK(recover_partition(options.directory, 1, no_boot, &found));
+    for (size_t i = 0; i < found.segments_count; i++) CHECK_EQUAL(found.segments[i].counted_us, 0);
+    recover_free(&found);
+    end(p, &m);
+}
+
+int main(void) {
+    test_root_make();
+    RUN(test_later_messages_expire_by_their_own_age_also_after_a_start);
+    RUN(test_a_segment_rolls_at_its_own_age);
+    RUN(test_a_size_takes_first_what_was_sealed_first);
+    RUN(test_a_stored_offset_holds_no_longer_than_from_the_sealing_on);
+    RUN(test_times_that_are_right_are_counted_by_nothing_else);
+    test_root_remove();
+    return check_report();
+}

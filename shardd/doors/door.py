@@ -39,7 +39,7 @@ _NOBODY = -1
 
 class DoorClient:
     """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: who has
-    logged in last; -1: nobody.
+    logged in last; -1: nobody. `owner`: for whom counts what it stores (`LoggedIn`).
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
@@ -49,6 +49,7 @@ class DoorClient:
         self.is_open = True
         self.handle = _NO_HANDLE
         self.user_id = _NOBODY
+        self.owner = 0
         self._link = link
         self._ended = ended
 
@@ -92,7 +93,7 @@ class DoorClient:
         self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
     ) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
-        self.handle, self.user_id = said.handle, said.user_id
+        self.handle, self.user_id, self.owner = said.handle, said.user_id, said.owner
         return said.user_id
 
     async def _request(

@@ -62,6 +62,13 @@ OFFSETS: Final = Shared(
     "consumer_offset_expiry; those of deleted accounts make room when no place is left",
     "tests/server/test_offset_shares.py::test_one_user_cannot_take_every_stored_offset_of_a_partition",
 )
+CURSORS: Final = Shared(
+    "the incarnation of the user that set it last",
+    "as many as are left free",
+    "set to -1; those of deleted accounts make room when no place is left",
+    "tests/doors/test_liftbridge_cursor_shares.py::"
+    "test_one_reader_cannot_take_every_cursor_and_its_cursors_make_room_when_it_is_gone",
+)
 
 BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     "native/src/log/decode.h": {"DECODE_BYTES_MAX": WORK},
@@ -93,8 +100,8 @@ BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     "native/src/log/recover.c": {"MANIFEST_READ_MAX": READER},
     "native/src/log/unpacked.h": dict.fromkeys(("UNPACKED_BYTES_MAX", "UNPACKED_FETCHES_MAX"), WORK),
     "shardd/doors/liftbridge/cursors.py": {
-        "CURSORS_MAX": Lack("cursors of Liftbridge have no owner: one user that may read can set all of them"),
-        "NAME_BYTES_MAX": ONE_THING,
+        "CURSORS_MAX": CURSORS,
+        **dict.fromkeys(("NAME_BYTES_MAX", "_DIGITS_MAX"), ONE_THING),
     },
     "shardd/log/borders.py": dict.fromkeys(("GAPS_MAX", "CANDIDATES_MAX", "HASHED_BYTES_MAX"), WORK),
     "shardd/log/damage_survey.py": {"RANGES_MAX": WORK},
@@ -139,7 +146,6 @@ BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     "shardd/metadata/writer.py": {"SUBMISSIONS_MAX": WORK},
 }
 LACKS: Final = {  # it may become smaller, never larger
-    ("shardd/doors/liftbridge/cursors.py", "CURSORS_MAX"),
     ("shardd/metadata/liftbridge_state.py", "MEMBERS_MAX"),
     ("shardd/metadata/liftbridge_state.py", "GROUP_SIZE_MAX"),
 }

@@ -16,12 +16,10 @@ from shardd.metadata.liftbridge_runs import is_on, marked, on_ranges, partitions
 from shardd.metadata.liftbridge_state import (
     EVENTS_BYTES_MAX,
     GROUP_SIZE_MAX,
-    GROUPS_MAX,
     GROUPS_SIZE_MAX,
     MEMBERS_MAX,
     NO_LIFTBRIDGE,
     RUNS_MAX,
-    USER_SIZE_MAX,
     Charge,
     LiftbridgeGroup,
     LiftbridgeStream,
@@ -234,6 +232,7 @@ def test_refusals_of_groups(state: State) -> None:
 
 
 def test_groups_are_bounded(state: State) -> None:
+    """For root and old members, which have no share: tests/unit/test_metadata_liftbridge_shares.py has those."""
     state = run(state, join(state, "g", "one", "a"))
     group, names = state.liftbridge.groups["g"], state.liftbridge.names
     more = join(state, "g", "two", "a")
@@ -241,15 +240,8 @@ def test_groups_are_bounded(state: State) -> None:
     assert validate(with_group(state, replace(group, size=GROUP_SIZE_MAX - 1)), more) == Status.FEATURE_UNAVAILABLE
     crowd = Map({f"m{number}": ("a",) for number in range(MEMBERS_MAX)})
     assert validate(with_group(state, replace(group, members=crowd)), more) == Status.FEATURE_UNAVAILABLE
-    many = Map({f"g{number}": group for number in range(GROUPS_MAX)})
-    state_of_many = replace(state, liftbridge=replace(state.liftbridge, groups=many))
-    assert validate(state_of_many, join(state, "g1", "two", "a")) == Status.OK
-    assert validate(state_of_many, join(state, "another", "two", "a")) == Status.FEATURE_UNAVAILABLE
-    full = replace(state, liftbridge=replace(state.liftbridge, groups_size=GROUPS_SIZE_MAX - 1))
-    assert validate(full, more) == Status.FEATURE_UNAVAILABLE
-    shares = replace(state, liftbridge=replace(state.liftbridge, charged=Map({7: USER_SIZE_MAX - 1})))
-    assert validate(shares, more) == Status.FEATURE_UNAVAILABLE, "one user cannot take all"
-    assert validate(shares, replace(more, user=Ref(8, 1))) == Status.OK
+    full = replace(state, liftbridge=replace(state.liftbridge, charged_all=GROUPS_SIZE_MAX - 1))
+    assert validate(full, more) == validate(full, join(state, "new", "two", "a")) == Status.FEATURE_UNAVAILABLE
     for number in range(STREAMS_OF_MEMBER_MAX + 1 - len(names)):
         state = run(state, new_stream(f"s{number}", 1))
     every = sorted(state.liftbridge.names)

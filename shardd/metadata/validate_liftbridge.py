@@ -7,6 +7,7 @@ from typing import Final
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.liftbridge import described, is_home, partitions_of
+from shardd.metadata.liftbridge_runs import marked
 from shardd.metadata.liftbridge_shares import may_join, owner_of
 from shardd.metadata.liftbridge_state import ID_BYTES_MAX, NAME_BYTES_MAX, RUNS_MAX, SUBJECT_BYTES_MAX
 from shardd.metadata.refs import find_stream, find_topic
@@ -97,10 +98,15 @@ def _mark(state: State, command: commands.MarkPartitions) -> Status:
     known = topic.liftbridge
     if known is not None:
         runs = known.paused if isinstance(command, commands.PauseLiftbridgeStream) else known.readonly
-        more = 2 * len(partitions_of(topic, command.partitions))  # each cuts one in three at most
-        if len(runs) + more > RUNS_MAX and len(topic.partitions) > RUNS_MAX:
+        ranges = partitions_of(topic, command.partitions)
+        at_most = min(2 * (len(runs) + len(ranges)), len(topic.partitions))  # as many as there are borders
+        if at_most > RUNS_MAX and len(marked(runs, ranges, _is_mark(command), 0)) > RUNS_MAX:
             return Status.TOO_MANY_PARTITIONS
     return _adopt(state, command.stream, command.topic)
+
+
+def _is_mark(command: commands.MarkPartitions) -> bool:
+    return not isinstance(command, commands.SetLiftbridgeReadonly) or command.readonly
 
 
 def _adopt(state: State, stream: Ref, topic: Ref) -> Status:

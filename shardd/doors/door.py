@@ -39,7 +39,8 @@ _NOBODY = -1
 
 class DoorClient:
     """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: who has
-    logged in last; -1: nobody.
+    logged in last; -1: nobody. `owner`: for whom counts what it stores (`LoggedIn`). `at_work`: commands that
+    are not answered yet.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
@@ -49,6 +50,8 @@ class DoorClient:
         self.is_open = True
         self.handle = _NO_HANDLE
         self.user_id = _NOBODY
+        self.owner = 0
+        self.at_work = 0
         self._link = link
         self._ended = ended
 
@@ -74,7 +77,11 @@ class DoorClient:
     async def command(self, name: str, request: object = None) -> Any:
         """What the service of that name returns, as maps and lists. `request`: its fields."""
         fields: Any = {} if request is None else request  # encoded with its frame: as Raw it would be copied twice
-        value = await self._request(Kind.COMMAND, Command(self.handle, name, fields, TRACE.get()))
+        self.at_work += 1
+        try:
+            value = await self._request(Kind.COMMAND, Command(self.handle, name, fields, TRACE.get()))
+        finally:
+            self.at_work -= 1
         return msgspec.msgpack.decode(value, strict=False)
 
     async def close(self) -> None:
@@ -92,7 +99,7 @@ class DoorClient:
         self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
     ) -> int:
         said = msgspec.msgpack.decode(await self._request(kind, request), type=LoggedIn)
-        self.handle, self.user_id = said.handle, said.user_id
+        self.handle, self.user_id, self.owner = said.handle, said.user_id, said.owner
         return said.user_id
 
     async def _request(

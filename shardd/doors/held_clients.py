@@ -63,16 +63,21 @@ class HeldClients(Generic[Shown]):
         await self.door.close_client(client)
 
     async def sweep(self) -> None:
-        """Until it is cancelled: closes who has not been used for a while."""
+        """Until it is cancelled: closes clients that have not been used for a while."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            oldest_s = asyncio.get_running_loop().time() - IDLE_S
-            while self._held and next(iter(self._held.values())).used_at_s < oldest_s:
-                await self._close_oldest()
+            now_s = asyncio.get_running_loop().time()
+            while self._held and (first := next(iter(self._held.items())))[1].used_at_s < now_s - IDLE_S:
+                key, held = first
+                if held.client.at_work:
+                    held.used_at_s = now_s
+                    self._held.move_to_end(key)
+                else:
+                    await self._close(key)
 
     async def _open(self, key: Hashable, shown: Shown, address: str) -> DoorClient:
         while len(self._held) >= self._clients_max:
-            await self._close_oldest()
+            await self._close(self._longest_unused())
         client = await self._logged_in(shown, address)
         self._held[key] = _Held(client, asyncio.get_running_loop().time())
         return client
@@ -97,6 +102,10 @@ class HeldClients(Generic[Shown]):
         if not done.cancelled():
             done.exception()  # who waited has got it, if anybody did
 
-    async def _close_oldest(self) -> None:
-        _, held = self._held.popitem(last=False)
-        await self.door.close_client(held.client)
+    def _longest_unused(self) -> Hashable:
+        """One that is not at work, if there is one: with its client a request that waits would end."""
+        idle = (key for key, held in self._held.items() if not held.client.at_work)
+        return next(idle, next(iter(self._held)))
+
+    async def _close(self, key: Hashable) -> None:
+        await self.door.close_client(self._held.pop(key).client)

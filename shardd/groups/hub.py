@@ -43,7 +43,8 @@ class _Home(NamedTuple):
 
 class _Group(msgspec.Struct):
     """`homes`: where each member is; `told`: the version that its worker has; `lock`: one teller at a time.
-    `unbalanced`: members or partitions have changed, and nobody has shared them since."""
+    `unbalanced`: members or partitions have changed, and nobody has shared them since. `used_us`: when a member came or
+    went last."""
 
     ref: GroupRef
     machine: GroupMachine
@@ -52,6 +53,7 @@ class _Group(msgspec.Struct):
     told: dict[str, int] = msgspec.field(default_factory=dict)
     suspects: dict[str, int] = msgspec.field(default_factory=dict)
     unbalanced: bool = False
+    used_us: int = 0
 
     def news(self) -> list[Member]:
         """Members whose worker does not know their assignment."""
@@ -63,9 +65,11 @@ class _Group(msgspec.Struct):
         if known is not None and moves < known.moves:
             return False
         self.homes[key] = _Home(shard, moves)
+        self.used_us = _now_us()
         return True
 
     def forget(self, key: str) -> None:
+        self.used_us = _now_us()
         for known in (self.homes, self.told, self.suspects):
             known.pop(key, None)
 
@@ -186,7 +190,7 @@ class GroupHub:
         return _OK
 
     async def _members(self, question: messages.Members) -> Answer:
-        answer: list[list[MemberEntry]] = []
+        answer, used_us = list[list[MemberEntry]](), list[int]()
         for ref in question.groups:
             group = self._groups.get(ref.incarnation)
             if group is not None and question.settled:
@@ -195,7 +199,8 @@ class GroupHub:
             members: Iterable[Member] = () if group is None else group.machine.members()
             listed = question.partitions
             answer.append([MemberEntry(member.id, list(member.partitions) if listed else []) for member in members])
-        return Answer(Status.OK, answer)
+            used_us.append(0 if group is None else group.used_us)
+        return Answer(Status.OK, answer, used_us)
 
     # ---- start ----
 

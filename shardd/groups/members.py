@@ -97,6 +97,11 @@ class GroupMembers:
             return []
         return (await self._ask(messages.Members(list(refs), settled, partitions))).members
 
+    async def used(self, refs: Sequence[GroupRef]) -> list[int | None]:
+        """When a member of each group came or went last (`messages.Answer`); None: it has members."""
+        answer = await self._ask(messages.Members(list(refs), partitions=False))
+        return [None if members else us for members, us in zip(answer.members, answer.used_us, strict=True)]
+
     def membership(self, session: MemberSession, incarnation: int) -> Membership:
         """For a request of the connection, which has no other one under way. `ShardError` 5006 for who is no member."""
         membership = session.memberships.get(incarnation)

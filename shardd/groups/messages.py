@@ -95,10 +95,12 @@ class MemberEntry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """`members`: of each group that `Members` asked about, in the order of their places."""
+    """Of each group that `Members` asked about: `members`, in the order of their places; `used_us`, when a member came
+    or went last, by the clock of this process of shard 0; 0: none did since it began."""
 
     status: int
     members: list[list[MemberEntry]] = []
+    used_us: list[int] = []
 
 
 class Assignment(msgspec.Struct, array_like=True, frozen=True):

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from shardd.metadata.liftbridge_shares import without_member_owner
 from shardd.metadata.state import GroupShares, State, Stream, Topic, User
 from shardd.protocol.errors import Status
 
@@ -67,7 +68,8 @@ def _without(state: State, owners: Mapping[int, int]) -> State:
 
 
 def without_owner(state: State, user: User) -> State:
-    """Its groups stay, and count for no user."""
+    """Its groups, and its members of Liftbridge's, stay and count for no user."""
+    state = replace(state, liftbridge=without_member_owner(state.liftbridge, user.incarnation))
     has = state.groups.of.get(user.incarnation, 0)
     if not has:
         return state

@@ -16,6 +16,7 @@ from shardd.metadata import commands
 from shardd.metadata.commands import Command
 from shardd.metadata.liftbridge_groups import with_member, with_partitions, without_member, without_streams
 from shardd.metadata.liftbridge_runs import cut, marked, on_ranges, ranges_of, run_of
+from shardd.metadata.liftbridge_shares import owner_of
 from shardd.metadata.liftbridge_state import EVENTS_BYTES_MAX, RUNS_MAX, Activity, Liftbridge, LiftbridgeStream, Range
 from shardd.metadata.records import Record
 from shardd.metadata.state import State, Stream, Topic
@@ -200,14 +201,14 @@ def _join(state: State, record: Record, command: commands.JoinLiftbridgeGroup) -
         state, found = _adopted(state, stream.id, topic.id)
         names.append(found.name)
         sizes[found.name] = len(state.streams[stream.id].topics[topic.id].partitions)
-    joined = with_member(
-        state.liftbridge, record.index, command.group_name, command.consumer, names, sizes.__getitem__, command.user.id
-    )
+    user, owner = command.user.id, owner_of(state, command.user)
+    group, consumer = command.group_name, command.consumer
+    joined = with_member(state.liftbridge, record.index, group, consumer, names, sizes.__getitem__, user, owner)
     event = Activity(
         record.index,
         ActivityOp.JOIN_CONSUMER_GROUP,
-        group=command.group_name,
-        consumer=command.consumer,
+        group=group,
+        consumer=consumer,
         names=tuple(names),
     )
     return _with_event(replace(state, liftbridge=joined), event)

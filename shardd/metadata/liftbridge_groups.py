@@ -14,7 +14,8 @@ from typing import Final
 from immutables import Map
 from msgspec.structs import replace
 
-from shardd.metadata.liftbridge_state import Charge, Liftbridge, LiftbridgeGroup, Share, SharedStream
+from shardd.metadata.liftbridge_shares import charged, discharged
+from shardd.metadata.liftbridge_state import NO_OWNER, Charge, Liftbridge, LiftbridgeGroup, Share, SharedStream
 
 _NOBODY: Final = SharedStream(0, ())
 Base = tuple[int, str]  # partitions of other streams, id of the member
@@ -66,13 +67,20 @@ def assigned(shared: SharedStream) -> Iterator[tuple[str, range]]:
 
 
 def with_member(
-    liftbridge: Liftbridge, index: int, name: str, consumer: str, streams: Iterable[str], sizes: Sizes, user_id: int = 0
+    liftbridge: Liftbridge,
+    index: int,
+    name: str,
+    consumer: str,
+    streams: Iterable[str],
+    sizes: Sizes,
+    user_id: int = 0,
+    owner: int = NO_OWNER,
 ) -> Liftbridge:
-    """A member more. The first one makes the group, whose epoch is 0."""
+    """A member more, of this user. The first one makes the group, whose epoch is 0."""
     known = liftbridge.groups.get(name)
     group = LiftbridgeGroup(name, 0) if known is None else replace(known, epoch=index)
     ordered = tuple(sorted(set(streams)))
-    charge = Charge(user_id, 1 + len(ordered))
+    charge = Charge(user_id, 1 + len(ordered), owner)
     group = replace(
         group,
         members=group.members.set(consumer, ordered),
@@ -83,7 +91,7 @@ def with_member(
     for stream in ordered:
         subscribers = [share.consumer for share in group.streams.get(stream, _NOBODY).shares]
         group = _rebalanced(group, stream, (*subscribers, consumer), sizes(stream))
-    return _charged(_with_group(liftbridge, known, group), user_id, charge.size)
+    return charged(_with_group(liftbridge, known, group), charge)
 
 
 def without_member(liftbridge: Liftbridge, index: int, name: str, consumer: str) -> Liftbridge:
@@ -100,13 +108,7 @@ def without_member(liftbridge: Liftbridge, index: int, name: str, consumer: str)
             group = replace(group, streams=group.streams.set(stream, SharedStream(shared.partitions, kept)))
     charge = group.charges[consumer]
     group = replace(group, loads=group.loads.delete(consumer), charges=group.charges.delete(consumer))
-    return _charged(_with_group(liftbridge, known, group), charge.user_id, -charge.size)
-
-
-def _charged(liftbridge: Liftbridge, user_id: int, size: int) -> Liftbridge:
-    total = liftbridge.charged.get(user_id, 0) + size
-    charged = liftbridge.charged
-    return replace(liftbridge, charged=charged.set(user_id, total) if total else charged.delete(user_id))
+    return discharged(_with_group(liftbridge, known, group), charge)
 
 
 def without_streams(liftbridge: Liftbridge, index: int, gone: Iterable[str]) -> Liftbridge:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from shardd.metadata.liftbridge_state import Range, Run
+from shardd.metadata.liftbridge_state import RUNS_MAX, Range, Run
 
 
 def ranges_of(partitions: Iterable[int]) -> tuple[Range, ...]:
@@ -37,7 +37,21 @@ def marked(runs: tuple[Run, ...], ranges: tuple[Range, ...], on: bool, now_ns: i
             _add(result, Run(first, end, on, now_ns if known is None else known.first_ns, now_ns))
         elif known is not None:
             _add(result, Run(first, end, known.on, known.first_ns, known.latest_ns))
-    return tuple(result)
+    return tuple(result) if len(result) <= RUNS_MAX else _joined(result)
+
+
+def _joined(runs: list[Run]) -> tuple[Run, ...]:
+    """Neighbours with the same mark as one run, with the earliest and the latest of their times: marking all partitions
+    always leaves one run."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if last is not None and (last.end, last.on) == (run.first, run.on):
+            first_ns, latest_ns = min(last.first_ns, run.first_ns), max(last.latest_ns, run.latest_ns)
+            joined[-1] = Run(last.first, run.end, run.on, first_ns, latest_ns)
+        else:
+            joined.append(run)
+    return tuple(joined)
 
 
 def _add(runs: list[Run], run: Run) -> None:

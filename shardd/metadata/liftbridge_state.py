@@ -15,10 +15,10 @@ NAME_BYTES_MAX: Final = 511  # of a stream: "STREAM/TOPIC" has the names of both
 SUBJECT_BYTES_MAX: Final = 4_096
 ID_BYTES_MAX: Final = 255  # of groups, consumers, queue groups
 RUNS_MAX: Final = 4_096  # of one kind, of one stream
-GROUPS_MAX: Final = 16_384
-MEMBERS_MAX: Final = 1_024  # of one group
-GROUP_SIZE_MAX: Final = 8_192  # members of a group and the streams of each, all in all
-GROUPS_SIZE_MAX: Final = 65_536  # the same of all groups
+NO_OWNER: Final = 0
+MEMBERS_MAX: Final = 2_048  # of one group
+GROUP_SIZE_MAX: Final = 16_384  # members of a group and the streams of each, all in all
+GROUPS_SIZE_MAX: Final = 65_536  # the same of all groups, which bounds their number: a group has a member with a stream
 USER_SIZE_MAX: Final = 8_192  # the same of the members that one user has made
 EVENTS_BYTES_MAX: Final = 1 << 20  # of all events that are kept, as `Activity.cost_bytes` counts
 _EVENT_BYTES: Final = 96
@@ -65,10 +65,12 @@ class SharedStream(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The user who has made a member, and what it counts there until it leaves: itself and its streams."""
+    """The user that has made a member, and what it counts there until it leaves: itself and its streams. `owner`: the
+    incarnation of the user, NO_OWNER: the member counts for no user."""
 
     user_id: int
     size: int
+    owner: int = NO_OWNER
 
 
 class LiftbridgeGroup(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +109,8 @@ class Activity(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Liftbridge(msgspec.Struct, frozen=True):
     """`home`: id and incarnation of the native stream whose topics are the streams of Liftbridge. `names`: of every
     one, the ids of its native stream and its topic. `groups_of`: the groups that have subscribed to a stream, in
-    order. `charged`: what members count, by user. `events`: the newest, oldest first."""
+    order. `charged`: what members count, by owner, of users that there are; `charged_gone`: of users that are gone;
+    `charged_all`: all in all. `events`: the newest, oldest first."""
 
     home: tuple[int, int] | None = None
     server_id: str = ""
@@ -116,6 +119,8 @@ class Liftbridge(msgspec.Struct, frozen=True):
     groups_of: Map[str, tuple[str, ...]] = Map()
     groups_size: int = 0
     charged: Map[int, int] = Map()
+    charged_gone: int = 0
+    charged_all: int = 0
     events: tuple[Activity, ...] = ()
     events_bytes: int = 0
 

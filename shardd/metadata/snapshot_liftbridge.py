@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from shardd.metadata.liftbridge import described
 from shardd.metadata.liftbridge_groups import share_out
+from shardd.metadata.liftbridge_shares import counted
 from shardd.metadata.liftbridge_state import (
-    GROUPS_MAX,
     GROUPS_SIZE_MAX,
     NO_LIFTBRIDGE,
     Activity,
@@ -81,8 +81,8 @@ def with_liftbridge(state: State, image: LiftbridgeImage | None) -> State:
     """ValueError for what no server has written."""
     if image is None:
         return state
-    if len(image.home) not in (0, 2) or len(image.events) > EVENTS_MAX or len(image.groups) > GROUPS_MAX:
-        raise ValueError("a home, events or groups that are out of their range")
+    if len(image.home) not in (0, 2) or len(image.events) > EVENTS_MAX:
+        raise ValueError("a home or events that are out of their range")
     streams = state.streams
     for each in image.attributes:
         stream = streams.get(each.stream_id)
@@ -94,12 +94,10 @@ def with_liftbridge(state: State, image: LiftbridgeImage | None) -> State:
     home = None if not image.home else (image.home[0], image.home[1])
     state = replace(state, streams=streams, liftbridge=Liftbridge(home, image.server_id))
     groups = {each.name: _group(each) for each in image.groups}
-    subscribed, charged = dict[str, list[str]](), dict[int, int]()
+    subscribed = dict[str, list[str]]()
     for name in sorted(groups):
         for stream_name in groups[name].streams:
             subscribed.setdefault(stream_name, []).append(name)
-        for charge in groups[name].charges.values():
-            charged[charge.user_id] = charged.get(charge.user_id, 0) + charge.size
     names = _names(state)
     size = sum(group.size for group in groups.values())
     if size > GROUPS_SIZE_MAX or not subscribed.keys() <= names.keys():
@@ -110,11 +108,11 @@ def with_liftbridge(state: State, image: LiftbridgeImage | None) -> State:
         groups=Map(groups),
         groups_of=Map({name: tuple(each) for name, each in subscribed.items()}),
         groups_size=size,
-        charged=Map(charged),
         events=image.events,
         events_bytes=sum(event.cost_bytes for event in image.events),
     )
-    return replace(state, liftbridge=liftbridge)
+    users = {user.incarnation for user in state.users.values()}
+    return replace(state, liftbridge=counted(liftbridge, users))
 
 
 def _names(state: State) -> dict[str, tuple[int, int]]:

@@ -7,17 +7,9 @@ from typing import Final
 from shardd.metadata import commands
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.liftbridge import described, is_home, partitions_of
-from shardd.metadata.liftbridge_state import (
-    GROUP_SIZE_MAX,
-    GROUPS_MAX,
-    GROUPS_SIZE_MAX,
-    ID_BYTES_MAX,
-    MEMBERS_MAX,
-    NAME_BYTES_MAX,
-    RUNS_MAX,
-    SUBJECT_BYTES_MAX,
-    USER_SIZE_MAX,
-)
+from shardd.metadata.liftbridge_runs import marked
+from shardd.metadata.liftbridge_shares import may_join, owner_of
+from shardd.metadata.liftbridge_state import ID_BYTES_MAX, NAME_BYTES_MAX, RUNS_MAX, SUBJECT_BYTES_MAX
 from shardd.metadata.refs import find_stream, find_topic
 from shardd.metadata.state import State
 from shardd.protocol import limits
@@ -106,10 +98,15 @@ def _mark(state: State, command: commands.MarkPartitions) -> Status:
     known = topic.liftbridge
     if known is not None:
         runs = known.paused if isinstance(command, commands.PauseLiftbridgeStream) else known.readonly
-        more = 2 * len(partitions_of(topic, command.partitions))  # each cuts one in three at most
-        if len(runs) + more > RUNS_MAX and len(topic.partitions) > RUNS_MAX:
+        ranges = partitions_of(topic, command.partitions)
+        at_most = min(2 * (len(runs) + len(ranges)), len(topic.partitions))  # as many as there are borders
+        if at_most > RUNS_MAX and len(marked(runs, ranges, _is_mark(command), 0)) > RUNS_MAX:
             return Status.TOO_MANY_PARTITIONS
     return _adopt(state, command.stream, command.topic)
+
+
+def _is_mark(command: commands.MarkPartitions) -> bool:
+    return not isinstance(command, commands.SetLiftbridgeReadonly) or command.readonly
 
 
 def _adopt(state: State, stream: Ref, topic: Ref) -> Status:
@@ -129,15 +126,9 @@ def _join(state: State, command: commands.JoinLiftbridgeGroup) -> Status:
     group = liftbridge.groups.get(command.group_name)
     if group is not None and command.consumer in group.members:
         return Status.CONSUMER_GROUP_NAME_ALREADY_EXISTS
-    size = 1 + len(places)
-    full = (
-        len(places) > STREAMS_OF_MEMBER_MAX
-        or liftbridge.groups_size + size > GROUPS_SIZE_MAX
-        or liftbridge.charged.get(command.user.id, 0) + size > USER_SIZE_MAX
-        or (group is None and len(liftbridge.groups) >= GROUPS_MAX)
-        or (group is not None and (len(group.members) >= MEMBERS_MAX or group.size + size > GROUP_SIZE_MAX))
-    )
-    return Status.FEATURE_UNAVAILABLE if full else Status.OK
+    owner = owner_of(state, command.user)
+    fits = len(places) <= STREAMS_OF_MEMBER_MAX and may_join(liftbridge, command.group_name, owner, 1 + len(places))
+    return Status.OK if fits else Status.FEATURE_UNAVAILABLE
 
 
 def _is_there(state: State, stream: Ref, topic: Ref) -> bool:

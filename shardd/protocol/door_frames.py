@@ -107,10 +107,12 @@ class LoginWithAccessToken(_Payload):
 
 
 class LoggedIn(_Payload):
-    """The handle is good on this connection only."""
+    """The handle is good on this connection only. `owner`: the user for whom counts what is stored in its name, as an
+    incarnation; 0: for no user."""
 
     handle: int
     user_id: int
+    owner: int
 
 
 class Logout(_Payload):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final
 
 from shardd.groups.members import GroupMembers
@@ -20,23 +21,26 @@ from shardd.runtime.slices import Slices
 from shardd.security import ROOT_USER_ID
 
 _FOUND_MAX: Final = 256  # by one walk over all groups
+_ASKED_AT_ONCE: Final = 1_000
 _log = logging.getLogger(__name__)
 
 _Place = tuple[Stream, Topic, ConsumerGroup]
+_Unused = tuple[int, int, _Place]
+"""When it was used, its incarnation, where it is."""
 
 
 class GroupRoom:
-    """Lives on the loop thread."""
+    """Lives on the loop thread. Uses are known since shard 0 began: of groups without one, the oldest goes first."""
 
     def __init__(self, metadata: Metadata, members: GroupMembers) -> None:
         self._metadata = metadata
         self._members = members
         self._slices = Slices()
-        self._found: list[_Place] = []  # the last one is the next to go
+        self._found: list[_Unused] = []  # the last one is the next to go
 
     async def make(self, owner: int) -> None:
-        """Deletes a group without members of a user that is gone, the oldest first, where that lets `owner` in. Nothing
-        happens where the bound is not reached, or where the share of `owner` is used up: the change says so."""
+        """Deletes a group without members of a user that is gone, the longest unused first, where that lets `owner` in.
+        Nothing happens where the bound is not reached, or where the share of `owner` is used up: the change says so."""
         state = self._metadata.state
         if state.groups.total < GROUPS_MAX or not state.groups.gone or not has_share(state, owner):
             return
@@ -59,18 +63,35 @@ class GroupRoom:
             _log.warning(words, ascii(group.name), ascii(stream.name), ascii(topic.name))
 
     async def _next(self) -> _Place | None:
-        for walk in (False, True):
-            if walk:
-                await self._slices.run(self._walk())
+        for look in (False, True):
+            if look:
+                await self._look()
             while self._found:
-                stream, topic, group = self._found.pop()
-                if not self._is_there(stream, topic, group):
-                    continue
-                ref = GroupRef(stream.id, topic.id, group.id, group.incarnation)
-                [members] = await self._members.members([ref], partitions=False)
-                if not members:
-                    return stream, topic, group
+                used_us, _, place = self._found.pop()
+                if self._is_there(*place):
+                    [now_us] = await self._members.used([_ref(place)])
+                    if now_us == used_us:  # a later one is found by the next look, in its turn
+                        return place
         return None
+
+    async def _look(self) -> None:
+        """Finds the longest unused ones."""
+        places = list[_Place]()
+
+        def walk() -> Iterator[None]:
+            for place in _groups(self._metadata.state):
+                if place is not None and place[2].owner:
+                    places.append(place)
+                yield
+
+        await self._slices.run(walk())
+        found = list[_Unused]()
+        for at in range(0, len(places), _ASKED_AT_ONCE):
+            some = places[at : at + _ASKED_AT_ONCE]
+            used = await self._members.used([_ref(place) for place in some])
+            found += [(us, place[2].incarnation, place) for us, place in zip(used, some, strict=True) if us is not None]
+            found = heapq.nsmallest(_FOUND_MAX, found, key=itemgetter(0, 1))
+        self._found = found[::-1]
 
     def _is_there(self, stream: Stream, topic: Topic, group: ConsumerGroup) -> bool:
         now = self._metadata.state.streams.get(stream.id)
@@ -78,16 +99,10 @@ class GroupRoom:
         found = None if at is None else at.groups.get(group.id)
         return found is not None and found.incarnation == group.incarnation
 
-    def _walk(self) -> Iterator[None]:
-        """The oldest ones; a yield for each group."""
-        oldest = list[tuple[int, _Place]]()
-        for place in _groups(self._metadata.state):
-            if place is not None and place[2].owner:
-                heapq.heappush(oldest, (-place[2].incarnation, place))
-                if len(oldest) > _FOUND_MAX:
-                    heapq.heappop(oldest)
-            yield
-        self._found = [place for _, place in sorted(oldest)]
+
+def _ref(place: _Place) -> GroupRef:
+    stream, topic, group = place
+    return GroupRef(stream.id, topic.id, group.id, group.incarnation)
 
 
 def _groups(state: State) -> Iterator[_Place | None]:

@@ -28,7 +28,15 @@ from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import requests
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
-from shardd.protocol.liftbridge.requests import ActivityOp, Event, GroupInfo, Prepared, Published, StreamInfo
+from shardd.protocol.liftbridge.requests import (
+    ActivityOp,
+    Event,
+    GroupInfo,
+    Prepared,
+    Published,
+    StreamInfo,
+    UsersThere,
+)
 from shardd.protocol.primitives import Compression, ConsumerKind, PollingKind
 from shardd.protocol.topic_setting_table import settings_of_new
 from shardd.runtime.channel import BusError
@@ -145,6 +153,17 @@ class LiftbridgeTasks:
 
         await self._slices.run(steps())
         return kept
+
+    async def all_users(self, request: requests.AllUsers) -> UsersThere:
+        state, found = self._metadata.state, list[int]()
+
+        def steps() -> Iterator[None]:
+            for user in state.users.values():
+                found.append(user.incarnation)
+                yield
+
+        await self._slices.run(steps())
+        return UsersThere(state.index, found)
 
     async def publish(self, request: requests.InternalPublish) -> Published:
         """2010, 3007, and what a send is refused with."""

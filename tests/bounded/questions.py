@@ -102,6 +102,7 @@ def liftbridge_questions(size: Size) -> Iterator[Question]:
         ("liftbridge_require_right", "1,000 names", {"right": "poll", "names": [*names, "none"]}),
         ("task:all_streams", streams, {}),
         ("task:all_groups", f"{size.liftbridge_groups} groups", {}),
+        ("task:all_users", f"{size.users} users", {}),
         ("task:prepare", streams, {}),
         ("liftbridge_create_stream", "1,000 partitions", {"name": "new", **asked}),
         ("liftbridge_set_readonly", f"{size.wide} partitions", {"name": wide, "partitions": [], "readonly": True}),

@@ -17,7 +17,7 @@ from tests.support import wire
 from tests.support.server import Server
 
 SETTINGS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
-CREATE_GROUP, GET_GROUP, JOIN_GROUP, UNAVAILABLE = 602, 600, 604, 5
+CREATE_GROUP, GET_GROUP, JOIN_GROUP, LEAVE_GROUP, UNAVAILABLE = 602, 600, 604, 605, 5
 TOPIC = wire.identifier(0) + wire.identifier(0)
 
 
@@ -55,9 +55,11 @@ def test_one_user_cannot_take_every_group_and_its_groups_make_room_when_it_is_go
         assert create(other, "first") == 0
         assert create(root, "second") == UNAVAILABLE  # there is no place, and each group counts
         assert root.status(JOIN_GROUP, TOPIC + wire.identifier("g0")) == 0
+        for command in (JOIN_GROUP, LEAVE_GROUP):
+            assert other.status(command, TOPIC + wire.identifier("g1")) == 0  # which makes it the one used last
         delete_user(root, "greedy")
         assert is_there(root, "g1")
         for name in ("second", "third"):
             assert create(other, name) == 0
-        assert [is_there(root, f"g{number}") for number in range(4)] == [True, False, False, True]
-        wait_until(lambda: "consumer group 'g1' of stream 's', topic 't' is removed" in server.log(), "the log tells")
+        assert [is_there(root, f"g{number}") for number in range(4)] == [True, True, False, False]
+        wait_until(lambda: "consumer group 'g2' of stream 's', topic 't' is removed" in server.log(), "the log tells")

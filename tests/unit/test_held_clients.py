@@ -17,6 +17,7 @@ from tests.support.on_loop import on_loop, until
 
 class Client:
     is_open = True
+    at_work = 0
 
 
 class Clients:
@@ -106,6 +107,42 @@ async def test_the_one_that_was_used_least_lately_gives_way() -> None:
     await door.take("1")
     await door.take("3")
     assert door.closed == [two] and one.is_open
+
+
+@on_loop
+async def test_a_client_at_work_stays_while_an_idle_one_can_give_way() -> None:
+    """A poll that waits was taken long ago, and others have logged in since."""
+    door = Clients(clients_max=3)
+    waiting, idle, other = [await door.take(shown) for shown in "123"]
+    waiting.at_work = 1
+    await door.take("4")
+    assert door.closed == [idle] and waiting.is_open
+    await door.take("5")
+    assert door.closed == [idle, other] and waiting.is_open
+
+
+@on_loop
+async def test_a_client_at_work_gives_way_where_no_client_is_idle() -> None:
+    door = Clients(clients_max=3)
+    for shown in "123":
+        (await door.take(shown)).at_work = 1
+    await door.take("4")
+    assert door.closed == [door.opened[0]]
+
+
+@on_loop
+async def test_a_client_at_work_is_not_closed_for_being_taken_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_clients, "_SWEEP_S", 0.01)
+    monkeypatch.setattr(held_clients, "IDLE_S", 0.0)
+    door = Clients()
+    working, idle = await door.take("1"), await door.take("2")
+    working.at_work = 1
+    sweeping = asyncio.ensure_future(door.held.sweep())
+    await until(lambda: door.closed == [idle])
+    assert working.is_open
+    working.at_work = 0
+    await until(lambda: door.closed == [idle, working])
+    sweeping.cancel()
 
 
 @on_loop

@@ -17,7 +17,8 @@ from shardd.doors.liftbridge.activity import encoded as encoded_event
 from shardd.doors.liftbridge.calls import Call, Crowd, address_of
 from shardd.doors.liftbridge.clients import CREDENTIAL_CHARACTERS_MAX, Credential, credential_of
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
-from shardd.doors.liftbridge.cursors import Cursor, decoded, encoded, partition_of
+from shardd.doors.liftbridge.cursor_table import Cursor
+from shardd.doors.liftbridge.cursors import decoded, encoded, partition_of
 from shardd.doors.liftbridge.members import Slots
 from shardd.doors.liftbridge.partitions import PARTITIONS_OF_REQUEST, pieces
 from shardd.doors.liftbridge.status import RpcError, rpc_error

@@ -12,24 +12,20 @@ from msgspec.structs import replace
 from shardd.metadata import commands, validate
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.liftbridge import described, find_liftbridge
-from shardd.metadata.liftbridge_runs import is_on, marked, on_ranges, partitions_in, ranges_of
+from shardd.metadata.liftbridge_runs import is_on, on_ranges, partitions_in
 from shardd.metadata.liftbridge_state import (
     EVENTS_BYTES_MAX,
     GROUP_SIZE_MAX,
-    GROUPS_MAX,
     GROUPS_SIZE_MAX,
     MEMBERS_MAX,
     NO_LIFTBRIDGE,
-    RUNS_MAX,
-    USER_SIZE_MAX,
     Charge,
     LiftbridgeGroup,
     LiftbridgeStream,
-    Run,
 )
 from shardd.metadata.snapshot import decode_snapshot, encode_snapshot
 from shardd.metadata.snapshot_image import Image, decode_image, encode_image
-from shardd.metadata.state import Partition, State, Topic
+from shardd.metadata.state import State
 from shardd.metadata.steps import steps_concerned
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge.requests import EVENTS_MAX, STREAMS_OF_MEMBER_MAX, ActivityOp
@@ -234,6 +230,7 @@ def test_refusals_of_groups(state: State) -> None:
 
 
 def test_groups_are_bounded(state: State) -> None:
+    """For root and old members, which have no share: tests/unit/test_metadata_liftbridge_shares.py has those."""
     state = run(state, join(state, "g", "one", "a"))
     group, names = state.liftbridge.groups["g"], state.liftbridge.names
     more = join(state, "g", "two", "a")
@@ -241,15 +238,8 @@ def test_groups_are_bounded(state: State) -> None:
     assert validate(with_group(state, replace(group, size=GROUP_SIZE_MAX - 1)), more) == Status.FEATURE_UNAVAILABLE
     crowd = Map({f"m{number}": ("a",) for number in range(MEMBERS_MAX)})
     assert validate(with_group(state, replace(group, members=crowd)), more) == Status.FEATURE_UNAVAILABLE
-    many = Map({f"g{number}": group for number in range(GROUPS_MAX)})
-    state_of_many = replace(state, liftbridge=replace(state.liftbridge, groups=many))
-    assert validate(state_of_many, join(state, "g1", "two", "a")) == Status.OK
-    assert validate(state_of_many, join(state, "another", "two", "a")) == Status.FEATURE_UNAVAILABLE
-    full = replace(state, liftbridge=replace(state.liftbridge, groups_size=GROUPS_SIZE_MAX - 1))
-    assert validate(full, more) == Status.FEATURE_UNAVAILABLE
-    shares = replace(state, liftbridge=replace(state.liftbridge, charged=Map({7: USER_SIZE_MAX - 1})))
-    assert validate(shares, more) == Status.FEATURE_UNAVAILABLE, "one user cannot take all"
-    assert validate(shares, replace(more, user=Ref(8, 1))) == Status.OK
+    full = replace(state, liftbridge=replace(state.liftbridge, charged_all=GROUPS_SIZE_MAX - 1))
+    assert validate(full, more) == validate(full, join(state, "new", "two", "a")) == Status.FEATURE_UNAVAILABLE
     for number in range(STREAMS_OF_MEMBER_MAX + 1 - len(names)):
         state = run(state, new_stream(f"s{number}", 1))
     every = sorted(state.liftbridge.names)
@@ -300,43 +290,6 @@ def test_events_are_the_newest_and_bounded(state: State) -> None:
     used = sum(event.cost_bytes for event in state.liftbridge.events)
     assert used == state.liftbridge.events_bytes <= EVENTS_BYTES_MAX
     again(state)
-
-
-def with_wide_topic(state: State, paused: tuple[Run, ...]) -> State:
-    """More partitions than RUNS_MAX."""
-    wide = Topic(0, "x", 0, 0, 1, 0, 0, 1)
-    partitions = tuple(Partition(number, 0, 0, 0) for number in range(3 * RUNS_MAX))
-    known = LiftbridgeStream("x", "x", "", paused=paused)
-    topic = replace(wide, incarnation=1, partitions=partitions, liftbridge=known)
-    stream = replace(state.streams[0], topics=state.streams[0].topics.set(0, topic))
-    return replace(state, streams=state.streams.set(0, stream))
-
-
-def known_of_wide(state: State) -> LiftbridgeStream:
-    found = state.streams[0].topics[0].liftbridge
-    assert found is not None
-    return found
-
-
-def test_marks_of_a_wide_topic_are_bounded(state: State) -> None:
-    state = with_wide_topic(state, marked((), ranges_of(range(0, 2 * RUNS_MAX - 1_000, 2)), True, 5))
-    many = tuple(range(9_000, 10_000, 2))
-    refused = commands.PauseLiftbridgeStream(Ref(0, 1), Ref(0, 1), many, False)
-    assert validate(state, refused) == Status.TOO_MANY_PARTITIONS
-    assert validate(state, replace(refused, partitions=())) == Status.OK
-    assert validate(state, replace(refused, partitions=tuple(range(1_001)))) == Status.INVALID_COMMAND
-
-
-def test_partitions_of_a_wide_topic_that_are_resumed_one_by_one_make_a_bounded_number_of_marks(state: State) -> None:
-    """Each message to a paused partition is a resumption: at the bound it resumes those beside its partition, too."""
-    end = 3 * RUNS_MAX
-    paused = marked((), ((0, end),), True, 5)
-    state = with_wide_topic(state, marked(paused, ranges_of(range(1, RUNS_MAX - 10, 2)), False, 6))
-    for partition in range(RUNS_MAX, end, 500):
-        state = run(state, commands.ResumeLiftbridgeStream(Ref(0, 1), Ref(0, 1), partition))
-        left = known_of_wide(state).paused
-        assert not is_on(left, partition) and len(left) <= RUNS_MAX
-    assert all(is_on(left, partition) for partition in range(0, RUNS_MAX - 10, 2)), "others stay"
 
 
 def test_a_state_without_liftbridge_is_what_earlier_programs_read() -> None:

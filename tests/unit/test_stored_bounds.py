@@ -1,5 +1,6 @@
 """Every bound of what is stored has an owner, a share and an end, or says why not
-(docs/adr/0130-shares-of-stored-things.md). A new `*_MAX` in a file that stores something fails until it is listed."""
+(docs/adr/0130-shares-of-stored-things.md). A new `*_MAX` in a file that stores something fails until it is listed.
+Those with shares stand in docs/limits.md as they stand here."""
 
 from __future__ import annotations
 
@@ -16,19 +17,14 @@ WRITES = re.compile(r"\b(InternalLog|write_durably)\(")
 
 
 class Shared(NamedTuple):
-    """A place for all users: whose entries are, what one user may have, when they go, and the test that lets a user
-    fill it and another one begin."""
+    """A place for all users: what is stored there, whose the entries are, what one user may have, when they go, and the
+    test that lets a user fill it and another one begin."""
 
+    what: str
     owner: str
     share: str
     end: str
     test: str
-
-
-class Lack(NamedTuple):
-    """One user can take all of it."""
-
-    sentence: str
 
 
 ONE_THING = "the size of one thing, which takes no place of another one"
@@ -38,32 +34,48 @@ RANGE = "what a field can say"
 READER = "what a reader takes of a file; the writer's bound is another one"
 
 PRODUCERS: Final = Shared(
+    "idempotent producers of a partition, a worker, the server",
     "the user that began it",
     "4,096, and as many as are left free",
     "server.producer_expiry, or with the account",
     "tests/server/test_producer_shares.py::test_as_many_producers_as_a_user_may_have_leave_room_in_a_partition",
 )
 LIFTBRIDGE_GROUPS: Final = Shared(
-    "the user that made the member",
-    "USER_SIZE_MAX",
+    "members of consumer groups of Liftbridge with their streams, of all groups",
+    "the incarnation of the user that made the member",
+    "USER_SIZE_MAX, and as much as is left free",
     "members that are silent leave; a group ends with its last member",
-    "tests/unit/test_metadata_liftbridge.py::test_groups_are_bounded",
+    "tests/unit/test_metadata_liftbridge_shares.py::test_users_together_leave_room_in_all_groups",
 )
-FULL_GROUP: Final = Lack("one user can fill a group of Liftbridge that others know by its name; they have other groups")
+LIFTBRIDGE_GROUP: Final = LIFTBRIDGE_GROUPS._replace(
+    what="members of consumer groups of Liftbridge with their streams, of one group",
+    share="as much as is left free",
+    test="tests/doors/test_liftbridge_group_shares.py::test_one_reader_cannot_take_every_member_of_a_group",
+)
 GROUPS: Final = Shared(
+    "consumer groups",
     "the incarnation of the user that made it",
     "as many as are left free",
     "those of deleted accounts make room when no place is left",
     "tests/server/test_group_shares.py::test_one_user_cannot_take_every_group_and_its_groups_make_room_when_it_is_gone",
 )
 OFFSETS: Final = Shared(
+    "stored offsets of a partition",
     "the incarnation of the user that stored last",
     "as many as are left free of system.partition.consumer_offsets_max",
     "consumer_offset_expiry; those of deleted accounts make room when no place is left",
     "tests/server/test_offset_shares.py::test_one_user_cannot_take_every_stored_offset_of_a_partition",
 )
+CURSORS: Final = Shared(
+    "cursors of Liftbridge",
+    "the incarnation of the user that set it last",
+    "as many as are left free",
+    "set to -1; those of deleted accounts make room when no place is left",
+    "tests/doors/test_liftbridge_cursor_shares.py::"
+    "test_one_reader_cannot_take_every_cursor_and_its_cursors_make_room_when_it_is_gone",
+)
 
-BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
+BOUNDS: Final[dict[str, dict[str, Shared | str]]] = {
     "native/src/log/decode.h": {"DECODE_BYTES_MAX": WORK},
     "native/src/log/encode.c": {"HEADER_BYTES_MAX": ONE_THING},
     "native/src/log/file_cache.h": dict.fromkeys(("SEGMENT_PAIRS_MAX", "OFFSET_FILES_MAX", "SYNCS_MAX"), WORK),
@@ -93,8 +105,8 @@ BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     "native/src/log/recover.c": {"MANIFEST_READ_MAX": READER},
     "native/src/log/unpacked.h": dict.fromkeys(("UNPACKED_BYTES_MAX", "UNPACKED_FETCHES_MAX"), WORK),
     "shardd/doors/liftbridge/cursors.py": {
-        "CURSORS_MAX": Lack("cursors of Liftbridge have no owner: one user that may read can set all of them"),
-        "NAME_BYTES_MAX": ONE_THING,
+        "CURSORS_MAX": CURSORS,
+        **dict.fromkeys(("NAME_BYTES_MAX", "_DIGITS_MAX"), ONE_THING),
     },
     "shardd/log/borders.py": dict.fromkeys(("GAPS_MAX", "CANDIDATES_MAX", "HASHED_BYTES_MAX"), WORK),
     "shardd/log/damage_survey.py": {"RANGES_MAX": WORK},
@@ -116,8 +128,8 @@ BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     "shardd/metadata/group_shares.py": {"GROUPS_MAX": GROUPS},
     "shardd/metadata/liftbridge_state.py": {
         **dict.fromkeys(("NAME_BYTES_MAX", "SUBJECT_BYTES_MAX", "ID_BYTES_MAX"), ONE_THING),
-        **dict.fromkeys(("GROUPS_MAX", "GROUPS_SIZE_MAX", "USER_SIZE_MAX"), LIFTBRIDGE_GROUPS),
-        **dict.fromkeys(("MEMBERS_MAX", "GROUP_SIZE_MAX"), FULL_GROUP),
+        **dict.fromkeys(("GROUPS_SIZE_MAX", "USER_SIZE_MAX"), LIFTBRIDGE_GROUPS),
+        **dict.fromkeys(("MEMBERS_MAX", "GROUP_SIZE_MAX"), LIFTBRIDGE_GROUP),
         "RUNS_MAX": "of one stream, by who may change it",
         "EVENTS_BYTES_MAX": "a list of the last events, which never refuses one",
     },
@@ -137,11 +149,6 @@ BOUNDS: Final[dict[str, dict[str, Shared | Lack | str]]] = {
     },
     "shardd/metadata/validate_users.py": {"USERS_MAX": CREATED},
     "shardd/metadata/writer.py": {"SUBMISSIONS_MAX": WORK},
-}
-LACKS: Final = {  # it may become smaller, never larger
-    ("shardd/doors/liftbridge/cursors.py", "CURSORS_MAX"),
-    ("shardd/metadata/liftbridge_state.py", "MEMBERS_MAX"),
-    ("shardd/metadata/liftbridge_state.py", "GROUP_SIZE_MAX"),
 }
 
 
@@ -174,9 +181,24 @@ def test_every_shared_bound_names_a_test_in_which_another_user_can_begin() -> No
         assert all(bound) and f"def {name}(" in (ROOT / path).read_text(), bound
 
 
-def test_what_lacks_a_share_is_known() -> None:
-    lacks = {(path, name) for path, names in BOUNDS.items() for name, of in names.items() if isinstance(of, Lack)}
-    assert lacks == LACKS
+def test_the_page_of_limits_has_every_share() -> None:
+    page = (ROOT / "docs" / "limits.md").read_text()
+    there = page.partition("## Shares of stored things")[2].partition("\n## ")[0]
+    rows = [line for line in there.splitlines() if line.startswith("| `")]
+    assert rows == share_rows(), "\n".join(share_rows())
+
+
+def share_rows() -> list[str]:
+    """A row for each thing that is shared, with the constants that bound it."""
+    constants = dict[Shared, list[str]]()
+    for names in BOUNDS.values():
+        for name, bound in names.items():
+            if isinstance(bound, Shared):
+                constants.setdefault(bound, []).append(f"`{name}`")
+    return [
+        f"| {', '.join(dict.fromkeys(names))} | {bound.what} | {bound.owner} | {bound.share} | {bound.end} |"
+        for bound, names in sorted(constants.items(), key=lambda each: each[0].what)
+    ]
 
 
 @pytest.mark.parametrize(

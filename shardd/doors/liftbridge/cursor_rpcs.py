@@ -8,7 +8,8 @@ from typing import Any, Final
 from grpc import StatusCode
 
 from shardd.doors.liftbridge.calls import Call
-from shardd.doors.liftbridge.cursors import NAME_BYTES_MAX, STREAM, Cursor, Cursors, NoRoomError
+from shardd.doors.liftbridge.cursor_table import Cursor
+from shardd.doors.liftbridge.cursors import NAME_BYTES_MAX, STREAM, Cursors, NoRoomError
 from shardd.doors.liftbridge.partitions import Partitions
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.status import RpcError, invalid, rpc_error
@@ -34,15 +35,15 @@ class CursorRpcs:
     async def set(self, call: Call, request: Any) -> bytes:
         cursor = await self._cursor(call, request)
         try:
-            await self._cursors.set(cursor, request.offset)
-        except NoRoomError:
-            raise RpcError(StatusCode.INTERNAL, "There is no room for another cursor") from None
+            await self._cursors.set(cursor, request.offset, (await call.client()).owner)
+        except NoRoomError as error:
+            raise RpcError(StatusCode.INTERNAL, str(error)) from None
         except (ShardError, WorkerLostError) as error:
             raise RpcError(StatusCode.INTERNAL, f"Failed to store the cursor: {error}") from None
         return _DONE
 
     async def fetch(self, call: Call, request: Any) -> bytes:
-        offset = self._cursors.get(await self._cursor(call, request))
+        offset = await self._cursors.get(await self._cursor(call, request))
         return bytes(api.message_class("FetchCursorResponse")(offset=offset).SerializeToString())
 
     async def _cursor(self, call: Call, request: Any) -> Cursor:

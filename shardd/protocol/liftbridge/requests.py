@@ -185,6 +185,17 @@ class AllStreams(msgspec.Struct, frozen=True):
     """Answer: a list of every StreamInfo, for the router; native ones as `expose_native` says."""
 
 
+class AllUsers(msgspec.Struct, frozen=True):
+    """Which users there are."""
+
+
+class UsersThere(msgspec.Struct, frozen=True):
+    """`incarnations`: of all users at the metadata record `index`."""
+
+    index: int
+    incarnations: list[int]
+
+
 class InternalPublish(msgspec.Struct, frozen=True):
     """Into `__cursors` or `__activity`, which clients do not write."""
 

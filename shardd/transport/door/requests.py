@@ -118,7 +118,7 @@ class RequestHandler:
             user = await login(client.identity(), said)
         finally:
             client.logging_in = False
-        return encode_value(LoggedIn(self._clients.logged_in(client), user.user_id))
+        return encode_value(LoggedIn(self._clients.logged_in(client), user.user_id, client.identity().owner))
 
     async def _figures(self, what: What) -> object:
         if what not in door_figures.ALLOWED.get(self._door, ()):

@@ -32,6 +32,7 @@ def task_table(services: Services) -> dict[str, DoorTask]:
         "prepare": tasks.prepare,
         "all_streams": partial(tasks.all_streams, keep=keep_encoded),
         "all_groups": partial(tasks.all_groups, keep=keep_encoded),
+        "all_users": tasks.all_users,
         "publish": tasks.publish,
         "poll": tasks.poll,
         "pause_partitions": tasks.pause_partitions,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark import columns, durable, leases, planner, python_worker, reading
+from shardd.spark import columns, durable, leases, planner, python_worker, reading, rollbacks
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
 from shardd.spark.positions import OptionError
@@ -97,10 +97,11 @@ class ShardReader(DataSourceReader):
         server = make_server(options)
         try:
             bounds = durable.discover(server, options, segments=planner.needs_segments(options))
+            losses = Losses(accepted=not options.fail_on_data_loss)
+            options = rollbacks.with_own_archives(server, options, bounds, losses)
             start = planner.resolve(server, options, options.starting, bounds, ending=False)
             end = planner.resolve(server, options, options.ending, bounds, ending=True)
             end = planner.with_cuts(options, bounds, start, end)
-            losses = Losses(accepted=not options.fail_on_data_loss)
             found = planner.slices(options, bounds, start, end, losses)
             tasks = planner.tasks(found, end)
             leased = leases.take(server, options, tasks)

@@ -323,7 +323,7 @@ class Model:
             return False
         for text, entry in query.stream.at["topics"].items():
             topic = text.rpartition("/")[2]
-            for n, (incarnation, offset) in entry["p"].items():
+            for n, (incarnation, offset, *_) in entry["p"].items():
                 now = self.world.now.get((topic, int(n)))
                 if now != incarnation or offset < self.world.history(topic, int(n)).floor:
                     return True

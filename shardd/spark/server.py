@@ -8,8 +8,11 @@ not change).
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,12 +26,13 @@ from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.messages import Polled
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.spark.positions import TopicName
-from shardd.spark.retry import Retries, is_transient, unreachable
+from shardd.spark.retry import Retries, SilentServerError, is_transient, unreachable
 
 _log = logging.getLogger(__name__)
 NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
 READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
 
+_PATIENCE_MIN_S: Final = 0.1
 _POLLS_AT_ONCE: Final = 16  # of one message each, however large
 
 T = TypeVar("T")
@@ -67,6 +71,7 @@ class Server:
         self._timeout_s = timeout_s
         self._retries = retries
         self._connection: Connection | None = None
+        self._limit_s = self._until_s = math.inf
         self.connections = 0  # that were made: behind a new one the server may have other files
         self._stock = False  # no extension commands
         self._syncs = True  # GET_PARTITION_BOUNDS takes the question for one
@@ -87,16 +92,35 @@ class Server:
             address = self._servers[attempt % len(self._servers)]
             try:
                 if self._connection is None:
-                    self._connection = Connection(address, self._credentials, timeout_s=self._timeout_s)
+                    self._connection = Connection(address, self._credentials, timeout_s=self._patience_s())
                     self.connections += 1
+                self._connection.wait_at_most(self._patience_s())
                 return ask(self._connection)
             except (ConnectionFailedError, ShardError) as error:
                 if not is_transient(error):
                     raise
                 self.close()
+                self._check_silence(address, error)
                 fault = error
                 _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
+
+    @contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """A server that is silent is not waited for any longer than this in all: `SilentServerError`. One that refuses
+        connections is tried as often as ever."""
+        self._limit_s, self._until_s = limit_s, time.monotonic() + limit_s
+        try:
+            yield
+        finally:
+            self._limit_s = self._until_s = math.inf
+
+    def _patience_s(self) -> float:
+        return max(min(self._timeout_s, self._until_s - time.monotonic()), _PATIENCE_MIN_S)
+
+    def _check_silence(self, address: str, error: Exception) -> None:
+        if isinstance(error.__cause__, TimeoutError) and time.monotonic() >= self._until_s:
+            raise SilentServerError(address, self._limit_s) from error
 
     # ---- topics ----
 

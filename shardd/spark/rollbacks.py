@@ -63,14 +63,18 @@ class Rollbacks:
         if self._server.connections != self._connection:
             self._trusted, self._connection = [], self._server.connections
         there = {(name, each.id): each for name, topic in bounds.items() for each in topic.partitions}
-        marks = {
-            (name, n): place.marks
-            for name, places in offsets.places.items()
-            for n, place in places.items()
-            if place.marks and (name, n) in there and place.incarnation == there[name, n].incarnation
-            if not self._trusts(name, n, place)
-        }
-        if not marks:
+        marks: dict[Place, Marks] = {}
+        others: set[Place] = set()
+        for name, held in offsets.places.items():
+            for n, place in held.items():
+                now = there.get((name, n))
+                if now is None or not place.marks or place.incarnation != now.incarnation:
+                    continue
+                if place.offset > now.end:  # what was read behind its end is not there, whatever is before it
+                    others.add((name, n))
+                elif not self._trusts(name, n, place):
+                    marks[name, n] = place.marks
+        if not marks and not others:
             return offsets
         found = verdicts(self._server, marks)
         unknown = [place for place, verdict in found.items() if verdict is Verdict.UNKNOWN]
@@ -83,7 +87,7 @@ class Rollbacks:
                 name,
                 more,
             )
-        others = {place for place, verdict in found.items() if verdict is Verdict.OTHER}
+        others |= {place for place, verdict in found.items() if verdict is Verdict.OTHER}
         places = {
             name: {n: replace(each, incarnation=NO_HISTORY) if (name, n) in others else each for n, each in of.items()}
             for name, of in offsets.places.items()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shardd.spark.loss import DataLossError
 from shardd.spark.pipelines import archive
@@ -127,6 +128,19 @@ def test_a_roll_back_of_as_many_messages_is_read_from_its_earliest_message(kept:
     assert set(resumed(old, topic, failOnDataLoss="false").run()) == topic.rows()
     with pytest.raises(DataLossError, match="put back"):
         resumed(old, topic).run()
+
+
+def test_a_roll_back_that_ends_behind_the_copy_and_before_the_place_is_read_from_its_earliest_message(
+    kept: Kept,
+) -> None:
+    """The checkpoint has a record of the copy, too, which is still there."""
+    old = Stream(kept.topic.options(**EARLIEST))
+    old.run(ReadMaxRows(COPIED // 2))
+    old.run()
+    topic = kept.put_back(READ // 2)
+    with pytest.raises(DataLossError, match="put back"):
+        resumed(old, topic).run()
+    assert set(resumed(old, topic, failOnDataLoss="false").run()) == topic.rows()
 
 
 def test_a_batch_that_is_planned_again_behind_a_roll_back_gives_no_row(kept: Kept) -> None:

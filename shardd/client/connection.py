@@ -77,6 +77,10 @@ class Connection(Closing):
     def close(self) -> None:
         self._socket.close()
 
+    def wait_at_most(self, timeout_s: float) -> None:
+        """For what it sends and receives from now on."""
+        self._socket.settimeout(timeout_s)
+
     def _login(self, credentials: Credentials) -> None:
         if credentials.token:
             token = account_requests.TokenLogin(credentials.token)

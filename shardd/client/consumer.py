@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -173,6 +174,7 @@ class Consumer:
             try:
                 await self._session.call(command)
                 place.store(offset)
+                self._histories.committed(place.partition)
             except ServerError as error:
                 if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
                     place.done = place.stored  # a purge took what was done: the next poll sees it
@@ -300,9 +302,10 @@ class Consumer:
         return self._histories.take(place, polled)
 
     async def _poll(self, place: Place, wait_s: float = 0.0) -> list[Message]:
-        if place.strategy == commands.LAST:
-            await self._polls.read_to_end(place)
         try:
+            await self._histories.prove(place, partial(self._polls.first_from, place.partition))
+            if place.strategy == commands.LAST:
+                await self._polls.read_to_end(place)
             polled = await self._polls.ask(place.partition, place.strategy, place.value, self._count, wait_s)
         except ServerError as error:
             if self._group and is_no_member(error):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal, NamedTuple
 
 from shardd.client import commands
 from shardd.client.errors import ClientError, SettingsError
+from shardd.client.marks import Mark, Verdict
 from shardd.client.messages import History, Message, Polled
 from shardd.client.positions import Place
+from shardd.client.remembered import Remembered
 
 OnReset = Literal["earliest", "latest", "error"]
 OnLoss = Literal["skip", "error"]
@@ -22,12 +24,18 @@ _log: Final = logging.getLogger("shardd.client")
 
 class Reset(NamedTuple):
     """A partition has another history. `next_offset`: where the consumer would have gone on in the one before.
-    `before`, `now`: None where the server does not tell histories."""
+    `before`, `now`: None where the server does not tell histories. `put_back`: they are the same, but the messages are
+    others, as of a data directory that is put back as files."""
 
     partition: int
     before: History | None
     now: History | None
     next_offset: int
+    put_back: bool = False
+
+    def __str__(self) -> str:
+        what = "put back as files" if self.put_back else "purged or made again"
+        return f"partition {self.partition} was {what}"
 
 
 class Loss(NamedTuple):
@@ -42,7 +50,7 @@ class HistoryChangedError(ClientError):
     """With `on_reset="error"`. The next call reads the new history from its start."""
 
     def __init__(self, reset: Reset) -> None:
-        super().__init__(f"partition {reset.partition} was purged or made again; offset {reset.next_offset} is void")
+        super().__init__(f"{reset}; offset {reset.next_offset} is void")
         self.reset = reset
 
 
@@ -73,7 +81,43 @@ class Histories:
         self._when_reset, self._when_lost = when_reset, when_lost
         self._known: dict[int, History] = {}  # outlives the places of a member
         self._pending: deque[Reset] = deque()  # not raised yet
+        self._remembered = Remembered()
         self.lost = self.resets = 0
+
+    def connected(self) -> None:
+        """On a new connection the server may have other files."""
+        self._remembered.connections += 1
+
+    def committed(self, partition: int) -> None:
+        self._remembered.commit(partition)
+
+    async def prove(self, place: Place, ask: Callable[[int], Awaitable[Polled | None]]) -> None:
+        """Compares what was read of a partition with what the server has from an offset on, once on each connection.
+        HistoryChangedError."""
+        ended = False
+
+        async def look(offset: int) -> Mark | None:
+            nonlocal ended
+            polled = await ask(offset)
+            if polled is None:
+                return None
+            here, now = place.history, polled.history
+            ended = ended or (here is not None and now is not None and here.incarnation != now.incarnation)
+            return Mark(polled.messages[0].offset, polled.messages[0].checksum) if polled.messages else None
+
+        verdict = await self._remembered.compare(place.partition, look)
+        if ended:
+            return  # the next answer tells which history there is
+        if verdict is Verdict.OTHER:
+            self._reset(place, Reset(place.partition, place.history, place.history, place.value, put_back=True))
+            self.raise_pending()
+        elif verdict is Verdict.UNKNOWN:
+            _log.info(
+                "%s: none of the remembered messages of partition %d is left: whether its files were put back cannot"
+                " be told",
+                self._topic,
+                place.partition,
+            )
 
     def place(self, place: Place, history: History | None) -> Place:
         """A partition that has just come; `history` as the server told it before it told a stored offset."""
@@ -84,6 +128,7 @@ class Histories:
         if before is not None and before.incarnation != history.incarnation:
             reset = Reset(place.partition, before, history, place.value)
             if place.resumes:  # stored in the new history
+                self._remembered.forget(place.partition)
                 self._tell(reset)
             else:
                 self._reset(place, reset)
@@ -100,7 +145,10 @@ class Histories:
         return known is not None and known.incarnation != history.incarnation
 
     def take(self, place: Place, polled: Polled) -> list[Message]:
-        """What of an answer belongs to the place, which moves behind it. HistoryChangedError, MessagesLostError."""
+        """What of an answer belongs to the place, which moves behind it; nothing of one on a connection on which
+        `prove` was not asked. HistoryChangedError, MessagesLostError."""
+        if not self._remembered.is_proven(place.partition):
+            return []
         if is_another(place, polled):
             self._reset(place, Reset(place.partition, place.history, polled.history, place.value))
             if polled.history is not None:
@@ -119,6 +167,7 @@ class Histories:
             self._lose(place, Loss(place.partition, begin, end))
         if messages:
             place.read_to(messages[-1].offset)
+            self._remembered.read(place.partition, Mark(messages[-1].offset, messages[-1].checksum))
         return messages
 
     def _lose(self, place: Place, loss: Loss) -> None:
@@ -131,6 +180,7 @@ class Histories:
             raise MessagesLostError(loss)
 
     def _reset(self, place: Place, reset: Reset) -> None:
+        self._remembered.forget(place.partition)
         place.begin_anew(commands.LAST if self._on_reset == "latest" else commands.FIRST)
         if self._on_reset == "error":
             self._pending.append(reset)
@@ -143,12 +193,7 @@ class Histories:
 
     def _tell(self, reset: Reset) -> None:
         self.resets += 1
-        _log.warning(
-            "%s: partition %d was purged or made again: offset %d is void",
-            self._topic,
-            reset.partition,
-            reset.next_offset,
-        )
+        _log.warning("%s: %s: offset %d is void", self._topic, reset, reset.next_offset)
         if self._when_reset is not None:
             self._when_reset(reset)
 

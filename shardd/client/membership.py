@@ -48,7 +48,8 @@ class Membership:
         self.rejoined = False
 
     async def opened(self, link: Link) -> None:
-        """A new connection is a new member."""
+        """A new connection is a new member, and may be of a server with other files."""
+        self._histories.connected()
         if not self._of.is_group:
             return
         until = self._session.until(None)

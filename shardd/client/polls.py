@@ -84,6 +84,15 @@ class Polls:
         place.read_to(polled.messages[-1].offset if polled.messages else polled.current_offset or -1)
         place.history = polled.history or place.history
 
+    async def first_from(self, partition: int, offset: int) -> Polled | None:
+        """An answer with the first message from an offset on; None where that is damaged. ClientError."""
+        try:
+            return await self.ask(partition, commands.OFFSET, offset, 1)
+        except ServerError as error:
+            if error.status != statuses.INVALID_MESSAGE_CHECKSUM:
+                raise
+            return None
+
     async def offers(self, code: int) -> bool:
         """The server is asked once what it offers."""
         if self._offered is None:

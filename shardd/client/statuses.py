@@ -146,6 +146,7 @@ OFFSET_NOT_RESOLVED: Final = 3022
 GROUP_NOT_FOUND: Final = 5000
 OFFSET_BEHIND_THE_END: Final = 4100
 MEMBER_NOT_FOUND: Final = 5006
+INVALID_MESSAGE_CHECKSUM: Final = 4027  # the message at which a poll starts is damaged
 LOST_ON_THE_WAY: Final = 11001  # between the server's own processes
 TIMED_OUT: Final = 12001
 TOPIC_FULL: Final = 3009

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from shardd.client.marks import Mark
 from shardd.spark import _decode
 from shardd.spark.archive_listing import Range, file_system, find, parse_file_name
 from shardd.spark.columns import ALL, HEADERS_TYPE, SHOWN_BELOW_US, arrow_schema
@@ -30,6 +31,7 @@ from shardd.spark.loss import HistoryGoneError
 
 ARCHIVED: Final = ("offset", "timestamp", "originTimestamp", "id", "value", "headersRaw", "checksum", "partition")
 FOOTER: Final = b"shardd.archive"
+LAST: Final = b"shardd.archive.last"  # apart, as earlier programs refuse a footer that has more than they know
 _HASHED: Final = ("id", "offset", "timestamp", "originTimestamp", "headersRaw", "value", "checksum")
 _RECORD: Final = np.dtype(
     [
@@ -68,10 +70,12 @@ class Footer:
     gaps: tuple[Range, ...] = ()
     lost: tuple[Range, ...] = ()
 
-    def encode(self, digests: list[str]) -> dict[str, str]:
-        """As metadata of a Parquet file. One with a row for each offset is as in earlier versions."""
+    def encode(self, digests: list[str], last: Mark | None = None) -> dict[str, str]:
+        """As metadata of a Parquet file, `last` is its last record. With a row for each offset it is as in earlier
+        versions."""
         known = {name: value for name in self.__slots__ if (value := getattr(self, name)) or name not in _ABSENT}
-        return {FOOTER.decode(): json.dumps({**known, "digests": digests})}
+        found = {FOOTER.decode(): json.dumps({**known, "digests": digests})}
+        return found if last is None else {**found, LAST.decode(): json.dumps(last)}
 
     def present(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The offsets that have a row."""
@@ -108,6 +112,32 @@ __all__ = [
     "parse_headers",
     "read",
 ]
+
+
+def last_of(path: str) -> Mark | None:
+    """The last record of a file; one of an earlier version is asked for its last row. None for a file without rows.
+    FileNotFoundError, `DamagedArchiveError`."""
+    system, inner = file_system(path)
+    with system.open_input_file(inner) as file:
+        try:
+            source = pq.ParquetFile(file, page_checksum_verification=True)
+            text = (source.metadata.metadata or {}).get(LAST)
+            if text is not None:
+                offset, checksum = json.loads(text)
+                return Mark(int(offset), int(checksum))
+            if not source.metadata.num_rows:
+                return None
+            group = source.read_row_group(source.num_row_groups - 1, columns=["offset", "checksum"])
+            return last_row(group)
+        except (OSError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
+            raise DamagedArchiveError(f"the archive file {path} is damaged: {error}") from error
+
+
+def last_row(table: pa.Table) -> Mark:
+    """Of a table that has one."""
+    row = table.slice(table.num_rows - 1)
+    checksum = int(row.column("checksum")[0].as_py())
+    return Mark(int(row.column("offset")[0].as_py()), checksum % (1 << 64))
 
 
 def digest(checksums: pa.ChunkedArray) -> str:

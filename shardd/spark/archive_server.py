@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow.fs as pafs
 
+from shardd.client.marks import Mark
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing, archive_times
 from shardd.spark.archive_listing import History, file_system
 from shardd.spark.positions import TopicName
-from shardd.spark.server import Server, TopicMissingError
+from shardd.spark.server import Place, Server, TopicMissingError
 
 _log = logging.getLogger(__name__)
 
@@ -23,9 +25,15 @@ class ArchiveServer(Server):
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self.connections = 0
 
     def close(self) -> None:
         """Nothing is held."""
+
+    @contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """Files are read for as long as it takes."""
+        yield
 
     def matching(self, pattern: str) -> tuple[TopicName, ...]:
         """Topics of the archive whose "stream/topic" matches as a whole, by name."""
@@ -84,6 +92,10 @@ class ArchiveServer(Server):
         """First archived offset whose append time is not before `timestamp_us`; None when there is none."""
         _, history = self._newest(name)[partition]
         return archive_times.offset_at(history.files, timestamp_us)
+
+    def marks_at(self, offsets: Mapping[Place, int]) -> dict[Place, Mark]:
+        """Nothing: files of an archive are never replaced by others."""
+        return {}
 
     def stored_at_us(self, name: TopicName, partition: int, offset: int) -> int | None:
         """Append time of the first archived message from `offset` on; None when there is none."""

@@ -16,6 +16,7 @@ from shardd.spark.positions import Positions, TopicName
 from shardd.spark.server import Server
 
 WAIT_S: Final = 25.0
+SILENCE_S: Final = WAIT_S  # of a server that takes connections and does not answer
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5
 _Place = tuple[TopicName, int]
@@ -28,7 +29,13 @@ class NotDurableError(RuntimeError):
 def discover(
     server: Server, options: SourceOptions, *, segments: bool = False, begun: bool = False
 ) -> dict[TopicName, TopicBounds]:
-    """As `planner.discover`, when all that is there now and is asked for is on the device. `NotDurableError`."""
+    """As `planner.discover`, when all that is there now and is asked for is on the device. `NotDurableError`;
+    `SilentServerError` from a server that does not answer meanwhile, as one whose device stands still."""
+    with server.within(SILENCE_S):
+        return _discover(server, options, segments=segments, begun=begun)
+
+
+def _discover(server: Server, options: SourceOptions, *, segments: bool, begun: bool) -> dict[TopicName, TopicBounds]:
     bounds = planner.discover(server, options, segments=segments, begun=begun)
     waiting = _waiting(options, bounds)
     if not waiting:

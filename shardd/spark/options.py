@@ -61,7 +61,8 @@ class ReadMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What was asked for, with defaults filled in. Sizes in bytes, durations in milliseconds. `lease_s`: for how long
-    files are to stay, 0: not."""
+    files are to stay, 0: not. `foreign_archives`: partitions whose archive is of messages that the server does not
+    have."""
 
     servers: tuple[str, ...]
     topics: tuple[TopicName, ...]
@@ -97,6 +98,12 @@ class SourceOptions:
     lease_s: int
     columns: tuple[str, ...]
     credentials: Credentials = field(repr=False)
+    foreign_archives: frozenset[tuple[TopicName, int]] = frozenset()
+
+    def archive_of(self, name: TopicName, partition: int) -> str | None:
+        """Where to look for archived rows of a partition beside those of the server."""
+        foreign = (name, partition) in self.foreign_archives
+        return None if self.read_mode is ReadMode.LIVE or foreign else self.archive_path
 
 
 NAMES: Final = (

@@ -59,7 +59,7 @@ class Locations:
         """What needs no server, in order and without overlaps."""
         if self._options.read_mode is ReadMode.LIVE:
             return []
-        archive, partition = self._options.archive_path, self._partition
+        archive, partition = self._options.archive_of(self._name, self._partition.id), self._partition
         if archive is None:
             return self._sealed()
         archived = archive_listing.find(archive, self._name, partition.id, partition.incarnation)

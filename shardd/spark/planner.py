@@ -108,9 +108,10 @@ def only_sealed(options: SourceOptions) -> bool:
 
 def earliest(options: SourceOptions, name: TopicName, partition: PartitionBounds) -> int:
     """First offset that can be read: what the server has or, further back, the archive."""
-    if options.archive_path is None or options.read_mode is ReadMode.LIVE:
+    archive = options.archive_of(name, partition.id)
+    if archive is None:
         return partition.first
-    archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
+    archived = archive_listing.find(archive, name, partition.id, partition.incarnation)
     return min((each.start for each in archived), default=partition.first)
 
 
@@ -246,9 +247,10 @@ class TimesOf:
 
 def _deleted(options: SourceOptions, name: TopicName, partition: PartitionBounds) -> list[Piece]:
     """Archive files with messages that the server has deleted."""
-    if options.archive_path is None or options.read_mode is ReadMode.LIVE:
+    archive = options.archive_of(name, partition.id)
+    if archive is None:
         return []
-    archived = archive_listing.find(options.archive_path, name, partition.id, partition.incarnation)
+    archived = archive_listing.find(archive, name, partition.id, partition.incarnation)
     return [each for each in archived if each.start < partition.first]
 
 
@@ -256,7 +258,10 @@ def check_range(
     options: SourceOptions, name: TopicName, partition: PartitionBounds, start: Position, end: Position, losses: Losses
 ) -> tuple[int, int]:
     """The part of [start, end) that can be read. `DataLossError`."""
-    anew = "was purged, made anew or restored since the checkpoint, so its offsets mean other messages now"
+    anew = (
+        "was purged, made anew, restored, or put back as files since the checkpoint, so its offsets mean other messages"
+        " now"
+    )
     if end.incarnation != partition.incarnation:  # the whole batch is of another history
         known = start.incarnation == end.incarnation
         losses.add(name, partition.id, max(end.offset - start.offset, 0) if known else None, anew)

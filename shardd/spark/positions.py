@@ -2,12 +2,15 @@
 
 Offset of a streaming query, stored by Spark as JSON:
 
-    {"v": 1, "topics": {"stream/topic": {"p": {"0": [incarnation, next offset], ...}, "stride": offsets in one task,
+    {"v": 1, "topics": {"stream/topic": {"p": {"0": [incarnation, next offset, marks], ...},
+                                         "stride": offsets in one task,
                                          "group": offsets up to which small pieces share a task, 0 or absent: never}}}
 
 Ends are exclusive. The incarnation changes with a purge, a new creation or a restore, so a number alone never mixes two
-histories. Stride and group are stored so that a batch that is planned again after a crash is cut and put together in
-the same way. Version 2 is the same with quoted names; it is written when a name needs quotes.
+histories. The marks, [[offset, checksum], ...], tell a directory that was put back as files (rollbacks.py); earlier
+versions do not write them and do not look at them. Stride and group are stored so that a batch that is planned again
+after a crash is cut and put together in the same way. Version 2 is the same with quoted names; it is written when a
+name needs quotes.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Self
+
+from shardd.client.marks import Mark, Marks
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -179,10 +184,21 @@ def _position(name: str, topic: str, value: object, by_timestamp: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in one partition: next offset in one incarnation of it."""
+    """A place in one partition: next offset in one incarnation of it. `marks`: records in front of it that were read;
+    places are equal without them."""
 
     incarnation: int
     offset: int
+    marks: Marks = field(default=(), compare=False)
+
+    def to_json(self) -> list[Any]:
+        head = [self.incarnation, self.offset]
+        return [*head, [list(each) for each in self.marks]] if self.marks else head
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> Self:
+        marks = value[2] if len(value) > 2 else ()
+        return cls(int(value[0]), int(value[1]), tuple(Mark(int(offset), int(of)) for offset, of in marks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +212,7 @@ class Offsets:
     def to_json(self) -> dict[str, Any]:
         topics = {}
         for name in sorted(self.places):
-            places = {str(n): [each.incarnation, each.offset] for n, each in sorted(self.places[name].items())}
+            places = {str(n): each.to_json() for n, each in sorted(self.places[name].items())}
             topics[str(name)] = {"p": places, "stride": self.strides.get(name, 0), "group": self.groups.get(name, 0)}
         quoted = any(name.needs_quotes for name in self.places)
         return {"v": FORMAT_QUOTED if quoted else FORMAT_PLAIN, "topics": topics}
@@ -212,7 +228,7 @@ class Offsets:
         places, strides, groups = {}, {}, {}
         for text, entry in value["topics"].items():
             name = TopicName.from_text(text, quoted=version == FORMAT_QUOTED)
-            places[name] = {int(n): Position(int(each[0]), int(each[1])) for n, each in entry["p"].items()}
+            places[name] = {int(n): Position.from_json(each) for n, each in entry["p"].items()}
             strides[name] = int(entry["stride"])
             groups[name] = int(entry.get("group", 0))
         return cls(places, strides, groups)

@@ -18,6 +18,16 @@ class ServerUnreachableError(ConnectionError):
     """All servers were tried often enough."""
 
 
+class SilentServerError(ServerUnreachableError):
+    """It takes requests and answers none in the time there was."""
+
+    def __init__(self, address: str, waited_s: float) -> None:
+        super().__init__(
+            f"the server at {address} takes connections and does not answer within {waited_s:g} s: it may wait for its"
+            " device (its log says so), or have more to do than it can; run the query again when it answers"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Retries:
     """`count` attempts after the first one, `interval_s` before the first of them; the pause doubles, up to 10 s."""

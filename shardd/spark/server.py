@@ -8,25 +8,35 @@ not change).
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.client.marks import Mark
 from shardd.protocol import requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
+from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.leases import LeaseFiles
-from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
+from shardd.protocol.messages import Polled
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from shardd.spark.positions import TopicName
-from shardd.spark.retry import Retries, is_transient, unreachable
+from shardd.spark.retry import Retries, SilentServerError, is_transient, unreachable
 
 _log = logging.getLogger(__name__)
 NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
 READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
 
+_PATIENCE_MIN_S: Final = 0.1
+_POLLS_AT_ONCE: Final = 16  # of one message each, however large
+
 T = TypeVar("T")
+Place = tuple[TopicName, int]
 
 
 class TopicMissingError(LookupError):
@@ -61,6 +71,8 @@ class Server:
         self._timeout_s = timeout_s
         self._retries = retries
         self._connection: Connection | None = None
+        self._limit_s = self._until_s = math.inf
+        self.connections = 0  # that were made: behind a new one the server may have other files
         self._stock = False  # no extension commands
         self._syncs = True  # GET_PARTITION_BOUNDS takes the question for one
 
@@ -77,18 +89,38 @@ class Server:
         for attempt in range(self._retries.count + 1):
             if attempt:
                 self._retries.pause(attempt)
+            address = self._servers[attempt % len(self._servers)]
             try:
                 if self._connection is None:
-                    address = self._servers[attempt % len(self._servers)]
-                    self._connection = Connection(address, self._credentials, timeout_s=self._timeout_s)
+                    self._connection = Connection(address, self._credentials, timeout_s=self._patience_s())
+                    self.connections += 1
+                self._connection.wait_at_most(self._patience_s())
                 return ask(self._connection)
             except (ConnectionFailedError, ShardError) as error:
                 if not is_transient(error):
                     raise
                 self.close()
+                self._check_silence(address, error)
                 fault = error
                 _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
+
+    @contextmanager
+    def within(self, limit_s: float) -> Iterator[None]:
+        """A server that is silent is not waited for any longer than this in all: `SilentServerError`. One that refuses
+        connections is tried as often as ever."""
+        self._limit_s, self._until_s = limit_s, time.monotonic() + limit_s
+        try:
+            yield
+        finally:
+            self._limit_s = self._until_s = math.inf
+
+    def _patience_s(self) -> float:
+        return max(min(self._timeout_s, self._until_s - time.monotonic()), _PATIENCE_MIN_S)
+
+    def _check_silence(self, address: str, error: Exception) -> None:
+        if isinstance(error.__cause__, TimeoutError) and time.monotonic() >= self._until_s:
+            raise SilentServerError(address, self._limit_s) from error
 
     # ---- topics ----
 
@@ -180,6 +212,15 @@ class Server:
         messages = self._call(lambda c: c.poll(request)).messages
         return messages[0].timestamp_us if messages else None
 
+    def marks_at(self, offsets: Mapping[Place, int]) -> dict[Place, Mark]:
+        """The first record from an offset on, of each place where there is one and it may be read.
+        `ServerUnreachableError`."""
+        found: dict[Place, Mark] = {}
+        asked = list(offsets.items())
+        for first in range(0, len(asked), _POLLS_AT_ONCE):
+            found |= self._call(partial(_marks_of, asked=asked[first : first + _POLLS_AT_ONCE]))
+        return found
+
     def offset_at(self, name: TopicName, partition: int, timestamp_us: int) -> int | None:
         """First offset whose append time is not before `timestamp_us`; None when there is none."""
         return self._offset_of(name, partition, PollingKind.TIMESTAMP, timestamp_us)
@@ -200,6 +241,25 @@ class Server:
         request = requests.OffsetRequest(consumer, name.stream, name.topic, partition)
         found = self._call(lambda c: c.stored_offset(request))
         return None if found is None else found.stored_offset
+
+
+def _marks_of(connection: Connection, asked: list[tuple[Place, int]]) -> dict[Place, Mark]:
+    """By polls of one message each, which are on their way at once. A refusal says that there is no such record; what
+    is transient is raised, and the connection is then closed."""
+    for (name, n), offset in asked:
+        request = poll_request(name, n, PollingKind.OFFSET, offset, 1)
+        connection.send(Code.POLL_MESSAGES, request.encode())
+    found: dict[Place, Mark] = {}
+    for place, _ in asked:
+        try:
+            messages = Polled.read(Reader(bytes(connection.receive()))).messages
+        except ShardError as error:
+            if is_transient(error):
+                raise
+            continue
+        if messages:
+            found[place] = Mark(messages[0].offset, messages[0].checksum)
+    return found
 
 
 def needed_right(right: str, name: TopicName) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shardd.spark import columns, durable, leases, planner, python_worker, reading
+from shardd.spark import columns, durable, leases, planner, python_worker, reading, rollbacks, table_options
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
 from shardd.spark.positions import OptionError
@@ -47,9 +47,10 @@ class ShardDataSource(DataSource):
 
     def schema(self) -> str:
         python_worker.settle()
-        return columns.sql_schema(parse(self.options, streaming=False).columns)
+        return columns.sql_schema(parse(table_options.own(self.options), streaming=False).columns)
 
     def reader(self, schema: StructType) -> ShardReader:
+        table_options.check_given(self.options)
         return ShardReader(parse(self.options, streaming=False), _names(schema))
 
     def streamReader(self, schema: StructType) -> ShardStreamReader:  # noqa: N802 - the name that Spark calls
@@ -59,6 +60,7 @@ class ShardDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> TopicBatchWriter:
         from shardd.spark.sinks import topic, topic_options  # readers do not load the sinks
 
+        table_options.check_given(self.options)
         options = topic_options.parse(self.options, streaming=False)
         topic.check(options, schema, overwrite=overwrite)
         return topic.TopicBatchWriter(options)
@@ -97,10 +99,11 @@ class ShardReader(DataSourceReader):
         server = make_server(options)
         try:
             bounds = durable.discover(server, options, segments=planner.needs_segments(options))
+            losses = Losses(accepted=not options.fail_on_data_loss)
+            options = rollbacks.with_own_archives(server, options, bounds, losses)
             start = planner.resolve(server, options, options.starting, bounds, ending=False)
             end = planner.resolve(server, options, options.ending, bounds, ending=True)
             end = planner.with_cuts(options, bounds, start, end)
-            losses = Losses(accepted=not options.fail_on_data_loss)
             found = planner.slices(options, bounds, start, end, losses)
             tasks = planner.tasks(found, end)
             leased = leases.take(server, options, tasks)

@@ -26,6 +26,7 @@ from shardd.spark.options import SourceOptions
 from shardd.spark.positions import EARLIEST, Offsets, Position, TopicName, share
 from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.retry import ServerUnreachableError
+from shardd.spark.rollbacks import Rollbacks, with_own_archives
 from shardd.spark.server import Server
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, server: Server, names: tuple[str, ...]) -> None:
         self._options = options
         self._server = server
+        self._rollbacks = Rollbacks(server)
+        self._compared_on = -1  # the connection on which archives were compared with the server
         self._settings = TaskSettings.of(options, names)
         self._until: Offsets | None = None  # AvailableNow: where the query ends
         self._latest: Offsets | None = None
@@ -54,11 +57,19 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _no_losses(self, *, quiet: bool = False) -> Losses:
         return Losses(accepted=not self._options.fail_on_data_loss, quiet=quiet)
 
+    def _compare_archives(self, bounds: Bounds) -> None:
+        """Once on each connection: behind a new one the server may have other files."""
+        if self._compared_on != self._server.connections:
+            self._options = with_own_archives(self._server, self._options, bounds, self._no_losses())
+            self._compared_on = self._server.connections
+
     # ---- offsets ----
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         bounds = planner.discover(self._server, self._options)
-        return planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False).to_json()
+        self._compare_archives(bounds)
+        start = planner.resolve(self._server, self._options, self._options.starting, bounds, ending=False)
+        return self._rollbacks.marked(start, None).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._until = self._ends(durable.discover(self._server, self._options, begun=True), None)
@@ -75,12 +86,13 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; `start` itself when there is nothing to read yet."""
         try:
             bounds = planner.discover(self._server, self._options, begun=True)
+            self._compare_archives(bounds)
+            begin = self._rollbacks.checked(Offsets.from_json(start), bounds)
         except ServerUnreachableError as error:
             if self._until is not None:
                 raise
             _log.warning("no new data for now: %s", error)
             return start
-        begin = Offsets.from_json(start)
         end = self._latest = self._bounded(self._ends(bounds, begin))
         backlog = self._backlog(bounds, begin, end)
         if self._too_few(sum(backlog.values()), limit):
@@ -93,6 +105,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner.check_losses(self._options, bounds, begin, end, losses)
         if end.places != begin.places:
             self._lost, self._lost_now = self._lost + self._lost_now, losses
+        end = self._rollbacks.marked(end, begin)
         return planner.with_cuts(self._options, bounds, begin, end).to_json()
 
     def _ends(self, bounds: Bounds, begin: Offsets | None) -> Offsets:
@@ -201,9 +214,11 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- batches ----
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        segments = planner.needs_segments(self._options)
+        bounds = planner.discover(self._server, self._options, segments=segments, begun=True)
+        self._compare_archives(bounds)
         options = self._options
-        bounds = planner.discover(self._server, options, segments=planner.needs_segments(options), begun=True)
-        begin, last = Offsets.from_json(start), Offsets.from_json(end)
+        begin, last = (self._rollbacks.checked(Offsets.from_json(each), bounds) for each in (start, end))
         self._lost_now = self._no_losses()
         planner.check_present(begin, last, bounds, self._lost_now)
         found = planner.slices(options, bounds, begin, last, self._lost_now)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardd.log.incarnation import read_incarnation
-from shardd.spark import cold, live, planner, reading
+from shardd.spark import cold, live, planner, reading, rollbacks
 from shardd.spark.loss import HistoryGoneError
 from shardd.spark.proof import Proof
+from shardd.spark.rollbacks import Rollbacks
 from tests.spark.direct import batch
 from tests.spark.model.run import Model, play
 from tests.spark.model.world import STREAM, BrokenPromiseError, World
@@ -39,6 +41,19 @@ def test_and_through_kills_restarts_and_restores(world: World) -> None:
         model.run(STEPS // 5)
         change()
     model.run(STEPS // 5)
+    assert model.counts["rows"] > 100, model.counts
+
+
+def test_and_through_directories_that_are_put_back_and_other_servers(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    try:
+        model = Model(world, seed=20260103, restores=False, restarts=False)
+        for change in (model.roll_back, model.replace, model.roll_back):
+            model.run(STEPS // 5)
+            change()
+        model.run(STEPS // 5)
+    finally:
+        world.close()
     assert model.counts["rows"] > 100, model.counts
 
 
@@ -105,6 +120,58 @@ def test_a_planted_fault_is_found(
     with pytest.raises(BrokenPromiseError):
         for seed in range(4):  # the state of the server differs, too
             Model(world, seed, restores=False, restarts=False).run(CANARY_STEPS)
+
+
+def _marks_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rollbacks, "checked", lambda _, offsets, bounds: offsets)
+
+
+def _archives_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rollbacks, "foreign_archives", lambda *_: frozenset())
+
+
+@pytest.mark.parametrize("plant", [_marks_are_not_compared, _archives_are_not_compared])
+def test_a_planted_fault_about_directories_that_are_put_back_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    plant(monkeypatch)
+    world = World(tmp_path)
+    try:
+        with pytest.raises(BrokenPromiseError):
+            for seed in range(4):
+                model = Model(world, seed, restores=False, restarts=False)
+                model.run(60)
+                model.roll_back()
+                model.run(60)
+    finally:
+        world.close()
+
+
+def _another_server_is_the_same(patch: pytest.MonkeyPatch) -> None:
+    """Offsets of a checkpoint are taken for those of whatever history there is."""
+    real = planner.check_range
+
+    def check_range(options: Any, name: Any, partition: Any, start: Any, end: Any, losses: Any) -> tuple[int, int]:
+        start, end = (replace(each, incarnation=partition.incarnation) for each in (start, end))
+        return real(options, name, partition, start, end, losses)
+
+    patch.setattr(planner, "check_range", check_range)
+
+
+def test_a_planted_fault_about_other_servers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _another_server_is_the_same(monkeypatch)
+    world = World(tmp_path)
+    try:
+        with pytest.raises(BrokenPromiseError):
+            for seed in range(4):
+                model = Model(world, seed, restores=False, restarts=False)
+                model.run(60)
+                model.replace()
+                for topic, partition in list(world.now):
+                    world.send(topic, partition, 300)
+                model.run(60)
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize("plant", [None, _any_directory])

@@ -106,3 +106,39 @@ def test_a_wrong_arrow_type_is_refused_by_spark(spark: SparkSession) -> None:
     spark.dataSource.register(Wrong)
     with pytest.raises(Exception, match="DATA_SOURCE_RETURN_SCHEMA_MISMATCH"):
         spark.read.format("wrong").load().collect()
+
+
+class CountingReader(DataSourceReader):
+    def __init__(self, options: int) -> None:
+        self.options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"n": pa.array([self.options], pa.int64())})
+
+
+class CountingSource(DataSource):
+    """Gives the number of its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "counting"
+
+    def schema(self) -> str:
+        return "n bigint"
+
+    def reader(self, schema: StructType) -> CountingReader:
+        return CountingReader(len(self.options))
+
+
+def test_options_of_a_catalog_table_do_not_reach_a_python_source(spark: SparkSession) -> None:
+    """The reason for shardd/spark/table_options.py. Behind a name, and of a view, they do."""
+    spark.dataSource.register(CountingSource)
+    spark.sql("CREATE TABLE counting_table (n BIGINT) USING counting OPTIONS (some 'x', other 'y')")
+    spark.sql("CREATE TEMPORARY VIEW counting_view USING counting OPTIONS (some 'x', other 'y')")
+    try:
+        assert spark.sql("SELECT n FROM counting_table").collect() == [(0,)]
+        assert spark.sql("SELECT n FROM counting_table WITH (some 'x', other 'y')").collect() == [(2,)]
+        assert spark.sql("SELECT n FROM counting_view").collect() == [(2,)]
+    finally:
+        spark.sql("DROP TABLE counting_table")
+        spark.sql("DROP VIEW counting_view")

@@ -18,7 +18,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.requests import FlushUnsavedBuffer
 from shardd.spark import durable, server
-from shardd.spark.pipelines import archive, audit
+from shardd.spark.pipelines import archive, audit, compact
 from shardd.spark.pipelines.archive import Target
 from tests.spark import direct
 from tests.spark.support import Topic, settle, source_of
@@ -104,6 +104,16 @@ def test_archive_and_audit_take_all_that_was_sent_before(tmp_path: Path, interva
         for pid in topic.server.worker_pids():
             os.kill(pid, signal.SIGKILL)
         assert planned_rows(topic, tmp_path / "again") == (600, 600)
+
+
+def test_a_compaction_that_follows_sees_what_was_sent_before(tmp_path: Path) -> None:
+    """The server by itself would tell of it an hour later."""
+    with served(tmp_path, NEVER) as topic:
+        work = compact.Compaction(source_of(topic), "header:kind", table=str(tmp_path / "table"))
+        before = compact.ends(work)
+        assert [end for _, end in before] == [300, 300]
+        topic.send(0, 5)
+        assert [end for _, end in compact.ends(work)] == [305, 300]
 
 
 def test_archive_and_audit_say_that_a_sync_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

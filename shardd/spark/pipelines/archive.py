@@ -10,6 +10,7 @@ began: of two runs at a time one is told, and no row is there twice.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -18,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from shardd.protocol.bounds import PartitionBounds
-from shardd.spark import archive_files, archive_listing, leases, planner
+from shardd.protocol.bounds import PartitionBounds, TopicBounds
+from shardd.spark import archive_files, archive_listing, leases, planner, rollbacks
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
 from shardd.spark.columns import ALL, arrow_schema
@@ -32,6 +33,7 @@ from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError, TopicName, cuts, stride_of
 from shardd.spark.reading import SlicePartition, TaskSettings, read
+from shardd.spark.server import Place
 from shardd.spark.sinks import files
 from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import ParquetFile, WrittenFile
@@ -124,13 +126,14 @@ class ArchiveJob(Job):
     def _write(self, system: pafs.FileSystem, path: str) -> WrittenFile:
         """All rows of the slice; nothing is left of an attempt that fails."""
         file, digests = ParquetFile(system, path, arrow_schema(COLUMNS), **_PROPERTIES), []
-        slice_, absences = self.slice, Absences()
+        slice_, absences, last = self.slice, Absences(), None
         there = np.zeros(slice_.end - slice_.start, np.bool_)
         try:
             for table in files.row_groups(read(self.settings, SlicePartition(slice_, leased=self.leased), absences)):
                 file.add(self._as_stored(table))
                 digests.append(archive_files.digest(table.column("checksum")))
                 there[table.column("offset").to_numpy() - slice_.start] = True
+                last = archive_files.last_row(table)
             if absences.ended:
                 raise PipelineError(
                     f"partition {slice_.partition} of '{slice_.name}': {np.count_nonzero(there)} of the"
@@ -140,7 +143,7 @@ class ArchiveJob(Job):
                 there[low - slice_.start : high - slice_.start] = True
             gaps = archive_files.ranges(np.flatnonzero(~there) + slice_.start)
             footer = replace(self._footer(), gaps=gaps, lost=tuple(absences.lost))
-            written = file.finish(footer.encode(digests))
+            written = file.finish(footer.encode(digests, last))
             if not written.rows and self.target.kind != "parquet":
                 file.discard()
             return written
@@ -165,6 +168,7 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
     bounds = source.durable_bounds()
+    foreign = _foreign(source, target, bounds) if target.kind == "parquet" else frozenset()
     settings = replace(TaskSettings.of(options, READ), pass_isolated=True)
     run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():
@@ -177,6 +181,8 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
             begin: int | None = None
             if table is None:
                 history = listing.get((partition.id, partition.incarnation), History())
+                if (name, partition.id) in foreign:
+                    raise PipelineError(_put_back(name, partition.id, target))
                 ranges = _of_files(options, target, name, partition, history, end, dry_run=dry_run)
             else:
                 begin = table.version(application_of(name, partition.id, partition.incarnation))
@@ -189,6 +195,21 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
                     jobs.append(ArchiveJob(settings, slice_, target, run_id, begin))
                     size += (high - low) * average
     return jobs, size
+
+
+def _foreign(source: Source, target: Target, bounds: Mapping[TopicName, TopicBounds]) -> frozenset[Place]:
+    server = source.server()
+    try:
+        return rollbacks.foreign_archives(server, target.place, bounds)
+    finally:
+        server.close()
+
+
+def _put_back(name: TopicName, partition: int, target: Target) -> str:
+    return (
+        f"partition {partition} of '{name}': {target.place} has other messages than the server, whose data directory"
+        " was put back as files; archive to another directory"
+    )
 
 
 def _of_files(

@@ -83,13 +83,19 @@ def run(spark: SparkSession, work: Compaction) -> dict[str, Any]:
     return summary("compact", meter, count, 0, read=planned["messages"], to=_to(work))
 
 
+def ends(work: Compaction) -> list[tuple[int, int]]:
+    """What there is to read: incarnation and end of each partition, when all of it is on the device. The server by
+    itself may bring it there much later. `NotDurableError`."""
+    bounds = work.source.durable_bounds()
+    return [(each.incarnation, each.durable_end) for topic in bounds.values() for each in topic.partitions]
+
+
 def follow(spark: SparkSession, work: Compaction, interval_s: float) -> dict[str, Any]:
     """The table is made anew when there are new messages. The last summary."""
     before, made, runs = None, {}, 0
     with until_sigterm() as ended:
         while True:
-            bounds = work.source.bounds()
-            now = [(each.incarnation, each.durable_end) for topic in bounds.values() for each in topic.partitions]
+            now = ends(work)
             if now != before:
                 made, before, runs = run(spark, work), now, runs + 1
             if ended.wait(interval_s):

@@ -87,11 +87,14 @@ class Reading:
 
 @dataclass
 class Query:
-    """A stream, and what it has read of each incarnation: [first, next)."""
+    """A stream, and what it has read of each life of an incarnation: [first, next). `put_backs`: of the world, when it
+    had its last batch."""
 
     stream: Stream
+    options: dict[str, str]
     lenient: bool
-    seen: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
+    seen: dict[tuple[str, int, int, int], tuple[int, int]] = field(default_factory=dict)
+    put_backs: int = 0
 
 
 class Model:
@@ -105,6 +108,7 @@ class Model:
         self._queries: list[Query] = []
         rare = [(self._restart, 1), (self._kill, 1)] if restarts else []
         rare += [(self._backup, 2), (self._restore, 1)] if restores else []
+        rare += [(self.roll_back, 1), (self.replace, 1)] if restores else []
         self._actions: list[tuple[Callable[[], None], int]] = [
             (self._send, 40),
             (self._plan, 30),
@@ -175,6 +179,38 @@ class Model:
         self.world.restore()
         self.counts["restores"] += 1
 
+    def roll_back(self) -> None:
+        """The directory is copied, streams go on, and the copy is put back, with other messages behind its end. What
+        is on its way is read before: a plan proves incarnations alone."""
+        while self._readings:
+            self._finish(self._readings.pop())
+        path, counts = self.world.copy()
+        for topic, partition in list(self.world.now):
+            self.world.send(topic, partition, self._random.choice([1, 40, 150]))
+        self.world.settle()
+        for _ in range(2 * len(self._queries)):
+            self._stream(changes=False)
+        if self._random.random() < 0.5:
+            self._archive()
+        self.world.put_back(path, counts)
+        for topic, partition in list(self.world.now):
+            self.world.send(topic, partition, self._random.choice([1, 40, 200, 300]))
+        self.world.settle()
+        self.counts["put back"] += 1
+
+    def replace(self) -> None:
+        """Queries go on with their checkpoints at another server."""
+        while self._readings:
+            self._finish(self._readings.pop())
+        self.world.replace()
+        for query in self._queries:
+            at, query.options = query.stream.at, {**query.options, **self.world.options()}
+            if "path" in query.options:
+                query.options["path"] = str(self.world.server.data_dir)
+            query.stream = Stream(query.options)
+            query.stream.at = at
+        self.counts["replaced"] += 1
+
     # ---- plans ----
 
     def _options(self, mode: str, lenient: bool, **more: str) -> dict[str, str]:
@@ -202,7 +238,11 @@ class Model:
             self.world.settle()
         mode, lenient = self._random.choice(MODES), self._random.random() < 0.5
         reader = batch(self._options(mode, lenient, **self._subscription()))
-        tasks = reader.partitions()
+        try:
+            tasks = reader.partitions()
+        except DataLossError as error:
+            self._check_reason(lenient, mode in ("archive", "all") and self.world.put_backs > 0, error)
+            return
         self.counts["plans"] += 1
         for each in self._random.sample(tasks, min(3, len(tasks))):
             self._readings.append(self._reading(reader, each, lenient))
@@ -269,19 +309,19 @@ class Model:
 
     # ---- streams ----
 
-    def _stream(self) -> None:
+    def _stream(self, *, changes: bool = True) -> None:
         """One batch of a stream, with changes between its plan and its tasks, and sometimes planned twice."""
         if len(self._queries) < 3:
             mode, lenient = self._random.choice(("live", "auto", "archive", "all")), self._random.random() < 0.5
             options = self._options(mode, lenient, startingOffsets="earliest", **self._subscription())
-            self._queries.append(Query(Stream(options), lenient))
+            self._queries.append(Query(Stream(options), options, lenient, put_backs=self.world.put_backs))
         query = self._random.choice(self._queries)
         limit = ReadMaxRows(self._random.choice([50, 500]))
         reason = self._behind(query)
         try:
             tasks, end = query.stream.plan(limit)
             readings = self._readings_of(query, tasks)
-            for _ in range(self._random.choice([0, 0, 1, 2])):
+            for _ in range(self._random.choice([0, 0, 1, 2]) if changes else 0):
                 self._random.choice((self._send, self._delete, self._purge))()
             if tasks and self._random.random() < 0.3:  # the driver was killed: the batch is planned again
                 assert query.stream.at is not None
@@ -300,6 +340,7 @@ class Model:
         if rows > limit.max_rows + len(TOPICS) * PARTITIONS_MAX:
             raise BrokenPromiseError(f"a batch of {rows} rows, allowed are {limit.max_rows}")
         query.stream.at = end
+        query.put_backs = self.world.put_backs
         self.counts["batches"] += 1
 
     def _readings_of(self, query: Query, tasks: list[InputPartition]) -> list[Reading]:
@@ -308,22 +349,38 @@ class Model:
     def _check_follows(self, query: Query, planned: list[Slice]) -> None:
         """A stream goes on where it was: nothing twice, nothing left out but what is gone."""
         for each in sorted(planned, key=lambda s: (s.name, s.partition, s.incarnation, s.start)):
-            key = (each.name.topic, each.partition, each.incarnation)
-            first, following = query.seen.get(key, (each.start, each.start))
-            floor = self.world.histories[key].floor
+            place = (each.name.topic, each.partition, each.incarnation)
+            history = self.world.histories[place]
+            key = (*place, history.life)
+            first, following = query.seen.get(key) or self._before(query, key, history, each.start)
+            floor = history.floor
             if each.start < following or (each.start > following and not (query.lenient and each.start <= floor)):
                 raise BrokenPromiseError(
                     f"a stream goes on at {each.start} of {key}, but was at {following} (kept from {floor})"
                 )
             query.seen[key] = (first, each.end)
 
+    @staticmethod
+    def _before(query: Query, key: tuple[str, int, int, int], history: History, start: int) -> tuple[int, int]:
+        """Where a stream goes on that has read nothing of this life: where it was in the one before, if that had the
+        same messages up to there, else at what is kept."""
+        for life in range(history.life - 1, -1, -1):
+            _, following = query.seen.get((*key[:3], life), (0, None))
+            if following is not None and following > history.shared:
+                return history.floor, history.floor
+            if following is not None:
+                return following, following
+        return (min(start, history.floor),) * 2
+
     def _behind(self, query: Query) -> bool:
         """Whether its checkpoint names something that is gone."""
+        if query.put_backs != self.world.put_backs or (self.world.put_backs and "archivePath" in query.options):
+            return True
         if query.stream.at is None:
             return False
         for text, entry in query.stream.at["topics"].items():
             topic = text.rpartition("/")[2]
-            for n, (incarnation, offset) in entry["p"].items():
+            for n, (incarnation, offset, *_) in entry["p"].items():
                 now = self.world.now.get((topic, int(n)))
                 if now != incarnation or offset < self.world.history(topic, int(n)).floor:
                     return True

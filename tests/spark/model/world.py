@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +32,15 @@ class BrokenPromiseError(AssertionError):
 
 @dataclass
 class History:
-    """One incarnation of one partition. `floor`: offsets below it were deleted; `over`: it is another one's turn."""
+    """One incarnation of one partition. `floor`: offsets below it were deleted; `over`: it is another one's turn.
+    `life`: how often its files were put back; `shared`: up to there it has what it had in the life before."""
 
     payloads: list[bytes] = field(default_factory=list)
     floor: int = 0
     over: bool = False
     changes: int = 0  # that took something away
+    life: int = 0
+    shared: int = 0
 
 
 Key = tuple[str, int, int]  # topic, partition, incarnation
@@ -48,6 +52,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._backups: list[tuple[Path, dict[tuple[str, int], list[bytes]], dict[tuple[str, int], int]]] = []
+        self.put_backs = 0
         self._servers = 0
         self._port = free_port()
         self.archive_root = directory / "archive"
@@ -57,6 +62,11 @@ class World:
         self.server = self._server()
         self.server.start()
         self._connect()
+        self._token = ""
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """As a script does it with each server."""
         answer = self.connection.request(CREATE_TOKEN, wire.str8("model") + bytes(8))  # a login by it costs no hash
         self._token = answer[1:].decode()
         self.connection.create_stream(STREAM)
@@ -172,6 +182,49 @@ class World:
         self.server.start()
         self._connect()
 
+    # ---- directories as files, other servers ----
+
+    def copy(self) -> tuple[Path, dict[Key, int]]:
+        """The data directory as it is, and how many messages each history has."""
+        self.connection.close()
+        self.server.stop()
+        path = self._directory / f"copy{self.put_backs}"
+        shutil.copytree(self.server.data_dir, path, symlinks=True)
+        self.server.start()
+        self._connect()
+        keys = [(*place, incarnation) for place, incarnation in self.now.items()]
+        return path, {key: len(self.histories[key].payloads) for key in keys}
+
+    def put_back(self, path: Path, counts: dict[Key, int]) -> None:
+        """A copy in place of what the server has; no topic was made or purged since. Each history that has lost
+        something has another life, in which others follow."""
+        self.connection.close()
+        self.server.stop()
+        shutil.rmtree(self.server.data_dir)
+        path.rename(self.server.data_dir)
+        self.server.start()
+        self._connect()
+        self.put_backs += 1
+        for key, count in counts.items():
+            old = self.histories[key]
+            if len(old.payloads) > count:
+                old.over, old.changes = True, old.changes + 1
+                floor = self.bounds(key[0])[key[1]].first
+                self.histories[key] = History(old.payloads[:count], floor, changes=1, life=old.life + 1, shared=count)
+
+    def replace(self) -> None:
+        """Another server under the same address, which a script has set up as it did the first."""
+        self.connection.close()
+        self.server.stop()
+        self.server = self._server()
+        self.server.start()
+        self._connect()
+        self._backups.clear()
+        for topic, partition in list(self.now):
+            self._end(topic, partition)
+        self.now.clear()
+        self._set_up()
+
     # ---- archive and backup ----
 
     def archive(self, topic: str, *, path: bool) -> None:
@@ -183,7 +236,8 @@ class World:
             for job in archive.plan(Source(f"`{STREAM}`/{topic}", options), target)[0]:
                 job.run()
         except PipelineError as error:
-            if not any(self.history(topic, n).floor for n in self.partitions(topic)):  # no segment was deleted
+            lives = [self.history(topic, n) for n in self.partitions(topic)]
+            if not any(each.floor or each.life for each in lives):  # no segment was deleted, no directory put back
                 raise BrokenPromiseError(f"an archive run fails without a reason: {error}") from error
 
     def vacuum(self) -> None:

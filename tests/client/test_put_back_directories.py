@@ -1,0 +1,113 @@
+"""Consumers whose server gets its data directory back as files, and then other messages behind its end."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardd.client import Client, Consumer, Message
+from shardd.client.history import HistoryChangedError, Reset
+from tests.client.topics import make, send, taken, url
+from tests.support.ports import free_port
+from tests.support.server import ONE_SHARD, Server
+
+COPIED, READ, OTHERS = range(100), range(100, 150), range(1000, 1080)
+Options = dict[str, Any]
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    return [int(each.payload) for each in messages]
+
+
+class Kept:
+    """A server under one address whose directory is copied and put back."""
+
+    def __init__(self, directory: Path) -> None:
+        address = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{free_port()}"}
+        self.server = Server(directory / "data", {**ONE_SHARD, **address})
+        self._copy = directory / "copy"
+
+    def copy(self) -> None:
+        self.server.stop()
+        shutil.copytree(self.server.data_dir, self._copy, symlinks=True)
+        self.server.start()
+
+    def put_back(self) -> None:
+        self.server.stop()
+        shutil.rmtree(self.server.data_dir)
+        shutil.copytree(self._copy, self.server.data_dir, symlinks=True)
+        self.server.start()
+
+    async def filled(self) -> None:
+        """The copy has COPIED, the directory READ, too."""
+        async with Client(url(self.server)) as client:
+            await make(client, "s")
+            await send(client, "s", COPIED)
+        self.copy()
+        async with Client(url(self.server)) as client:
+            await send(client, "s", READ)
+
+    async def rolled_back(self) -> None:
+        self.put_back()
+        async with Client(url(self.server)) as client:
+            await send(client, "s", OTHERS)
+
+
+@pytest.mark.parametrize("options", [{"name": "n"}, {"group": "g", "commit": "each"}], ids=str)
+def test_a_directory_that_is_put_back_is_read_from_its_start(tmp_path: Path, options: Options) -> None:
+    kept = Kept(tmp_path)
+    told: list[Reset] = []
+
+    async def main() -> None:
+        await kept.filled()
+        more: Options = {**options, "assignment_interval_ms": 100, "when_reset": told.append}
+        async with Client(url(kept.server)) as client, Consumer(client, "s", "t", **more) as consumer:
+            assert numbers(await taken(consumer, 150)) == [*COPIED, *READ]
+            await kept.rolled_back()
+            assert numbers(await taken(consumer, 180)) == [*COPIED, *OTHERS]
+
+    with kept.server:
+        asyncio.run(main())
+    [reset] = told
+    assert reset.partition == 0 and reset.put_back
+
+
+def test_a_directory_that_is_put_back_is_an_error_where_that_is_asked_for(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+
+    async def main() -> None:
+        await kept.filled()
+        error: Options = {"name": "n", "on_reset": "error"}
+        async with Client(url(kept.server)) as client, Consumer(client, "s", "t", **error) as consumer:
+            assert numbers(await taken(consumer, 150)) == [*COPIED, *READ]
+            await kept.rolled_back()
+            with pytest.raises(HistoryChangedError, match="put back"):
+                await taken(consumer, 1)
+            assert numbers(await taken(consumer, 180)) == [*COPIED, *OTHERS]
+
+    with kept.server:
+        asyncio.run(main())
+
+
+def test_a_restart_is_no_reset(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    told: list[Reset] = []
+
+    async def main() -> None:
+        await kept.filled()
+        more: Options = {"name": "n", "when_reset": told.append}
+        async with Client(url(kept.server)) as client, Consumer(client, "s", "t", **more) as consumer:
+            assert numbers(await taken(consumer, 150)) == [*COPIED, *READ]
+            kept.server.stop()
+            kept.server.start()
+            async with Client(url(kept.server)) as other:
+                await send(other, "s", OTHERS)
+            assert numbers(await taken(consumer, 80)) == [*OTHERS]
+
+    with kept.server:
+        asyncio.run(main())
+    assert not told

@@ -112,6 +112,7 @@ def test_followers_read_partitions_that_are_added_later_from_their_first_message
     with running([*words, stream, "t"], environment) as reading:
         for number in itertools.count():  # until one comes: `latest` begins at the end as it was
             send(client, stream, range(number, number + 1))
+            assert reading.stdout is not None
             if select.select([reading.stdout], [], [], 1)[0]:
                 break
         client.create_partitions(stream, "t", 2)

@@ -14,6 +14,7 @@ from tests.models.served import WAIT_S
 
 _RESET: Final = re.compile(rb"partition (\d+) was purged or made again")
 _LOST: Final = re.compile(rb"offset (\d+)(?: to (\d+))? of partition (\d+) is gone")
+_SAID: Final = (b"was deleted, offset", b"there is no topic", b"not found")
 
 
 class FollowReader(Reader):
@@ -56,7 +57,7 @@ class FollowReader(Reader):
         elif not line:
             self.anew()
         else:
-            demand(b"found" in line or b"there is no" in line, f"{self.words} says {line!r}")
+            demand(any(words in line for words in _SAID), f"{self.words} says {line!r}")
 
     def anew(self) -> None:
         if self._process is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from shardd.client import Message, SyncConsumer
 from shardd.client.messages import headers_of
+from tests.doors.http_server import HttpClient
 from tests.doors.liftbridge_server import EndedError, Subscription
 from tests.models.history import Broken, ReaderAccount, TopicHistory, Where, demand
 from tests.models.served import KEY_BYTES, WAIT_S, Row, Site
@@ -107,10 +108,9 @@ class EventReader(Reader):
             else:
                 self.account.reset(partition, self.made)
             return
-        head = data["header"]
-        headers = {_text(each["key"]): _text(each["value"]) for each in data.get("user_headers") or []}
-        assert event["id"].endswith(f"-{head['offset']}")
-        self.hand(partition, head["offset"], Row(base64.b64decode(data["payload"]), headers, head["timestamp"]))
+        offset = data["header"]["offset"]
+        assert event["id"].endswith(f"-{offset}")
+        self.hand(partition, offset, row_of(data))
 
     def leave(self, partition: int) -> None:
         if partition in self._open:
@@ -121,6 +121,12 @@ class EventReader(Reader):
     def anew(self) -> None:
         for partition in list(self._open):
             self.leave(partition)
+
+
+def row_of(message: Any) -> Row:
+    """A message of the door for HTTP."""
+    headers = {_text(each["key"]): _text(each["value"]) for each in message.get("user_headers") or []}
+    return Row(base64.b64decode(message["payload"]), headers, message["header"]["timestamp"])
 
 
 def _text(part: dict[str, str]) -> str:
@@ -217,17 +223,64 @@ class SubscribedReader(Reader):
             self._end(partition)
 
 
-class ExportReader(Reader):
-    """`shardd message export`, each time from the beginning."""
+class WholeReader(Reader):
+    """It keeps no place: it reads all that is kept, each time from the beginning."""
 
     def read(self) -> None:
         self.account = ReaderAccount(self.topic, repeats=False)
+        self.read_whole()
+        self.account.check_end()
+
+    def read_whole(self) -> None:
+        raise NotImplementedError
+
+
+class ExportReader(WholeReader):
+    """`shardd message export`."""
+
+    def read_whole(self) -> None:
         words, environment = command_of(self.site, "message", "export", self.stream, self.name)
         done = subprocess.run(words, env=environment, capture_output=True, timeout=WAIT_S)
         demand(done.returncode == 0, f"export ends with {done.returncode}: {done.stderr.decode()}")
         for line in done.stdout.splitlines():
             self.hand(*written(line))
-        self.account.check_end()
+
+
+class HttpReader(WholeReader):
+    """Polls over HTTP."""
+
+    def read_whole(self) -> None:
+        with self.site.http() as client:
+            for each in self.topic.partitions:
+                offset = 0
+                while messages := self._poll(client, each.partition, offset):
+                    for message in messages:
+                        offset = message["header"]["offset"] + 1
+                        self.hand(each.partition, offset - 1, row_of(message))
+
+    def _poll(self, client: HttpClient, partition: int, offset: int) -> list[Any]:
+        """The door may not know yet that the topic was made anew."""
+        asked = f"consumer_id=7&partition_id={partition}&kind=offset&value={offset}&count=100&auto_commit=false"
+        until = time.monotonic() + WAIT_S
+        while True:
+            answer = client.get(f"/streams/{self.stream}/topics/{self.name}/messages?{asked}")
+            if answer.status == 200:
+                found: list[Any] = answer.json["messages"]
+                return found
+            demand(answer.status == 404 and time.monotonic() < until, f"a poll gets {answer}")
+
+
+class ClassicReader(WholeReader):
+    """Polls of a released client."""
+
+    def read_whole(self) -> None:
+        for each in self.topic.partitions:
+            offset = 0
+            while messages := self.site.tcp.poll(self.stream, self.name, each.partition, value=offset).messages:
+                offset = messages[-1].offset + 1
+                for one in messages:
+                    headers = {name: str(value) for name, value in headers_of(one.headers).items()}
+                    self.hand(each.partition, one.offset, Row(one.payload, headers, one.timestamp_us))
 
 
 def command_of(site: Site, *words: str) -> tuple[list[str], dict[str, str]]:

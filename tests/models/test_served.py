@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from shardd.client import history
+from tests.models.door_followers import FollowReader, TailReader
 from tests.models.door_readers import (
+    ClassicReader,
     EventReader,
     ExportReader,
+    HttpReader,
     NamedReader,
     Reader,
     SubscribedReader,
@@ -37,14 +40,24 @@ def served(machine: type[ServedWorld], site: Site) -> Any:
     return type(machine.__name__, (machine,), {"site": site})
 
 
+ALL: Final[tuple[type[Reader], ...]] = (
+    NamedReader,
+    EventReader,
+    SubscribedReader,
+    FollowReader,
+    HttpReader,
+    ClassicReader,
+    ExportReader,
+)
+
+
 class AllReaders(ServedWorld):
     """Every reader reads what there is, now and then."""
 
     @initialize(partitions=PARTITIONS)
     def begin(self, partitions: int) -> None:
         self.open(partitions)
-        kinds: list[type[Reader]] = [NamedReader, EventReader, SubscribedReader, ExportReader]
-        self.readers = [kind(self.site, self.stream, self.name, self.topic) for kind in kinds]
+        self.readers = [kind(self.site, self.stream, self.name, self.topic) for kind in ALL]
 
     @rule(leaves=st.booleans())
     def read(self, leaves: bool) -> None:
@@ -70,9 +83,12 @@ class AllReaders(ServedWorld):
         try:
             self.read(leaves=False)
         finally:
-            for each in self.readers:
-                each.close()
-            self.drop()
+            self.end()
+
+    def end(self) -> None:
+        for each in self.readers:
+            each.close()
+        self.drop()
 
 
 def test_all_readers_of_a_server_have_the_same_rows(site: Site) -> None:
@@ -116,7 +132,7 @@ class OneReader(ServedWorld):
             self.drop()
 
 
-KINDS: Final = (EventReader, SubscribedReader)
+KINDS: Final = (EventReader, SubscribedReader, FollowReader, TailReader)
 
 
 def one_reader(kind: type[Reader], site: Site) -> Any:
@@ -148,6 +164,14 @@ class DeafEvents(EventReader):
             super()._took(partition, event)
 
 
+class DeafFollower(FollowReader):
+    """Its standard error is not read."""
+
+    def _took(self, line: bytes) -> None:
+        if line.startswith(b"{") or not line:
+            super()._took(line)
+
+
 class BareSubscriptions(SubscribedReader):
     """It comes back behind the last offset, whatever happened to the stream."""
 
@@ -159,13 +183,13 @@ class BareSubscriptions(SubscribedReader):
         return super().begin_at(partition) if last is None else {"startPosition": 1, "startOffset": last.offset + 1}
 
 
-@pytest.mark.parametrize("kind", [BareEvents, DeafEvents, BareSubscriptions])
+@pytest.mark.parametrize("kind", [BareEvents, DeafEvents, DeafFollower, BareSubscriptions])
 def test_reader_of_a_server_that_forgets_the_history_is_found(site: Site, kind: type[Reader]) -> None:
     """One sequence of the machine: each step waits for a real server."""
     world = one_reader(kind, site)()
     world.begin(1, 5)
     world.read()
-    if kind is not DeafEvents:
+    if kind not in (DeafEvents, DeafFollower):
         world.anew()
     world.purge(9)
     with pytest.raises(Broken, match=r"without a word|no reset was told"):
@@ -183,9 +207,7 @@ def test_consumer_of_a_server_that_ignores_histories_is_found(site: Site, monkey
     world.purge(9)
     with pytest.raises(Broken, match="no reset was told"):
         world.read(leaves=False)
-    for each in world.readers:
-        each.close()
-    world.drop()
+    world.end()
 
 
 def test_rows_that_differ_are_found(site: Site) -> None:
@@ -198,6 +220,4 @@ def test_rows_that_differ_are_found(site: Site) -> None:
     events.rows[where] = events.rows[where]._replace(headers={})
     with pytest.raises(Broken, match="differs"):
         world._compare()
-    for each in world.readers:
-        each.close()
-    world.drop()
+    world.end()

@@ -237,7 +237,7 @@ sim: native ## 2,000 seeds of a simulator: metadata, groups and log in virtual t
 	@$(BIN)/python -m tests.sim $(SIM_ARGS)
 
 .PHONY: models
-models: native ## 10,000 histories of a topic for each consumer and producer, in virtual time (MODEL_EXAMPLES=1000)
+models: native ## 10,000 histories of a topic for each consumer and producer, in virtual time, 300 for readers and writers of a server (MODEL_EXAMPLES=1000)
 	@MODEL_EXAMPLES=$(or $(MODEL_EXAMPLES),10000) $(PYTEST) -o timeout=0 tests/models $(PYTEST_ARGS)
 
 .PHONY: bounded

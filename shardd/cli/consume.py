@@ -89,14 +89,15 @@ async def consume(remote: Remote, stream: str, topic: str, options: Options) -> 
     for each in bounds:
         begin = await first_offset(remote, stream, topic, each, options.start)
         spans.append(Span(each.id, begin, -1 if options.follow else each.end, each.incarnation))
+    grows = options.follow and not options.partitions
     if options.format == PLAIN and not (options.as_json or options.grep or options.limit):
         from shardd.client.codec import payload_lines
 
-        async for answer in polled(remote, stream, topic, spans, payload_lines):
+        async for answer in polled(remote, stream, topic, spans, payload_lines, grows=grows):
             out(answer.data)
             sink.written += answer.size
         return sink.written
-    async for answer in polled(remote, stream, topic, spans, messages):
+    async for answer in polled(remote, stream, topic, spans, messages, grows=grows):
         sink.take(answer.messages)
         if sink.full:
             break

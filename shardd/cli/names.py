@@ -33,8 +33,9 @@ async def _missing(client: Client, values: dict[str, Any]) -> str | None:
         return f"{found} (topic {values['stream']}/{values['topic']})"
     partition = values.get("partition")
     topic = await client.topic(identifier(values["stream"]), identifier(values["topic"]))
-    if isinstance(partition, int) and topic is not None and partition >= topic.partitions_count:
-        return f"there is no partition {partition}; the topic has {topic.partitions_count}, from 0"
+    for each in partition if isinstance(partition, list) else [partition]:
+        if isinstance(each, int) and topic is not None and each >= topic.partitions_count:
+            return f"there is no partition {each}; the topic has {topic.partitions_count}, from 0"
     return None
 
 

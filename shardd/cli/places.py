@@ -1,19 +1,24 @@
-"""Where a reader without a group is in a partition: it sees that the history is another one, and what is gone."""
+"""Where a reader without a group is in a partition: it sees that the history is another one, and what is gone. Which
+partitions it reads: those that come later, too, when it follows the topic."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from shardd.cli.reading import Span
 from shardd.cli.remote import Remote
-from shardd.client import commands
+from shardd.client import commands, statuses
 from shardd.client.codec import decode_position
-from shardd.client.errors import ServerError
+from shardd.client.errors import NotFoundError, ServerError
 from shardd.client.history import Loss, gaps, is_another
 from shardd.client.messages import POLLED_HEAD, POSITION_HEAD_BYTES, History, Polled, with_history
 from shardd.client.positions import Place
+from shardd.client.values import Topic
+
+_ASKED_EVERY_S: Final = 1.0  # which partitions there are, as a consumer asks
 
 
 async def asks_positions(remote: Remote) -> bool:
@@ -113,6 +118,43 @@ class SpanPlace:
                 tell(sentence)
                 if found.size == 0:
                     place.read_to(end - 1)
+
+
+class Places:
+    """Of one reader. `here`: what it reads now, by partition. `grows`: it reads every partition of the topic, one that
+    comes later from its first message on; one that comes back is at the place where it left."""
+
+    def __init__(self, topic: str, spans: Sequence[Span], read: Callable[[bytes], Any], *, grows: bool) -> None:
+        self._topic, self._read, self._grows = topic, read, grows
+        self._all = {span.partition: SpanPlace(topic, span, read) for span in spans}
+        self.here = dict(self._all)
+        self._asked_at_s = time.monotonic()
+
+    @property
+    def gone(self) -> list[str]:
+        return [sentence for place in self._all.values() for sentence in place.gone]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to ask for the topic."""
+        return self._grows and time.monotonic() - self._asked_at_s >= _ASKED_EVERY_S
+
+    def meet(self, topic: Topic | None) -> None:
+        """NotFoundError without a topic."""
+        if topic is None:
+            raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+        self._asked_at_s = time.monotonic()
+        for partition in range(topic.partitions_count):
+            if partition not in self.here:
+                later = Span(partition, 0, -1)
+                self.here[partition] = self._all.setdefault(partition, SpanPlace(self._topic, later, self._read))
+
+    def leave(self, place: SpanPlace, error: NotFoundError) -> None:
+        """A partition that is not there any more. The error, where it was asked for."""
+        if not self._grows or error.status != statuses.PARTITION_NOT_FOUND:
+            raise error
+        del self.here[place.partition]
+        tell(f"{self._topic}: partition {place.partition} was deleted, offset {place.at} was next")
 
 
 def _is_other_history(place: Place, polled: Polled) -> bool:

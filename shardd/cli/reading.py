@@ -108,34 +108,41 @@ async def polled(
     topic: str,
     spans: Sequence[Span],
     read: Callable[[bytes], Any],
+    *,
+    grows: bool = False,
 ) -> AsyncIterator[Any]:
     """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
     reached. A span without end tells on the standard error what is gone and goes on; CommandError, behind the last
-    answer, when offsets of one with an end are gone."""
+    answer, when offsets of one with an end are gone. `grows`: partitions come and go, and there is no end."""
     import asyncio
 
-    from shardd.cli.places import SpanPlace, asks_positions
+    from shardd.cli.places import Places, asks_positions
+    from shardd.client.errors import NotFoundError
 
     positions = await asks_positions(remote)
-    places = [SpanPlace(f"{stream}/{topic}", span, read) for span in spans]
-    left = list(places)
-    while True:
+    places = Places(f"{stream}/{topic}", spans, read, grows=grows)
+    while grows or places.here:
+        if places.is_due:
+            places.meet(await remote.client.topic(identifier(stream), identifier(topic)))
         idle = True
-        for place in list(left):
+        for place in list(places.here.values()):
             if place.is_over:
-                left.remove(place)
+                places.here.pop(place.partition)
                 continue
             count = COUNT_MAX if place.end < 0 else min(COUNT_MAX, place.end - place.at)
             command = poll_command(stream, topic, place.partition, place.at, count, positions=positions)
-            found = place.take(await remote.client.call(command), positions=positions)
+            try:
+                answer = await remote.client.call(command)
+            except NotFoundError as error:
+                places.leave(place, error)
+                continue
+            found = place.take(answer, positions=positions)
             if found is not None:
                 idle = False
                 yield found
-        if not left:
-            break
-        if idle:
+        if idle and (grows or places.here):
             await asyncio.sleep(_PAUSE_S)
-    if gone := [sentence for place in places for sentence in place.gone]:
+    if gone := places.gone:
         raise CommandError("; ".join(gone))
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 from shardd.cli.declared import Command, Family, Option
-from shardd.cli.standard import EXIT_FAILED, EXIT_INTERRUPTED
+from shardd.cli.standard import EXIT_FAILED, EXIT_INTERRUPTED, InterruptedExit, awaited
 from shardd.cli.standard import EXIT_USAGE as EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -153,8 +153,6 @@ def carry_out(
     reads: bool = False,
 ) -> None:
     """With a connected client. Ends the process with the status of what went wrong."""
-    import asyncio
-
     from shardd.cli.identity import read_digits
     from shardd.client.client import Client
     from shardd.client.errors import ClientError
@@ -174,7 +172,7 @@ def carry_out(
                 raise await explained(client, error, values) from None
 
     try:
-        asyncio.run(connected())
+        awaited(connected())
     except KeyboardInterrupt:
         end(made[0].farewell() if made else "interrupted", EXIT_INTERRUPTED)
     except CommandError as error:
@@ -229,4 +227,4 @@ def end(sentence: str, status: int) -> NoReturn:
     from shardd.cli.output import printable
 
     print(f"shardd: {printable(sentence)}", file=sys.stderr)
-    raise SystemExit(status)
+    raise InterruptedExit if status == EXIT_INTERRUPTED else SystemExit(status)

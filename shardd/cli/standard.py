@@ -7,12 +7,14 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+T = TypeVar("T")
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -26,6 +28,13 @@ class OutputError(Exception):
     def __init__(self, error: OSError) -> None:
         super().__init__(f"the output cannot be written: {error.strerror}")
         self.status = EXIT_BROKEN_PIPE if error.errno == errno.EPIPE else EXIT_FAILED
+
+
+class InterruptedExit(SystemExit):
+    """The end of a command that was interrupted and has said so."""
+
+    def __init__(self) -> None:
+        super().__init__(EXIT_INTERRUPTED)
 
 
 class _Descriptor(io.RawIOBase):
@@ -92,15 +101,17 @@ def out(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def carried_out(work: Callable[[], None]) -> None:
-    """Ends the process with the status of the command, when all that it wrote is written."""
-    install()
+def carried_out(work: Callable[[], None], *, says: bool = True) -> None:
+    """Ends the process with the status of the command, when all that it wrote is written. `says`: an interruption
+    is told; nothing is said while somebody types."""
     status: int | str | None = 0
+    is_told = not says
     try:
+        install()
         try:
             work()
         except SystemExit as ended:
-            status = ended.code
+            status, is_told = ended.code, is_told or isinstance(ended, InterruptedExit)
         except UnicodeEncodeError as error:
             status = _undecodable(error)
         except OSError as error:
@@ -113,7 +124,31 @@ def carried_out(work: Callable[[], None]) -> None:
             print(f"shardd: {error}", file=sys.stderr)
         status = status or error.status
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
+    if status == EXIT_INTERRUPTED and not is_told:
+        print("shardd: interrupted", file=sys.stderr)
     sys.exit(status)
+
+
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """On a loop of its own."""
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        _hush()
+        raise
+    finally:
+        work.close()  # interrupted before it began
+
+
+def _hush() -> None:
+    """The process ends: what asyncio left half done, where it was interrupted itself, is nobody's fault."""
+    import logging
+    import warnings
+
+    warnings.simplefilter("ignore", RuntimeWarning)
+    logging.getLogger("asyncio").disabled = True
 
 
 def _undecodable(error: UnicodeEncodeError) -> int:

@@ -13,7 +13,7 @@ COMPLETE: Final = "_SHARDD_COMPLETE"  # the variable in which a shell asks what 
 
 
 def main() -> None:
-    carried_out(_with_its_priority)
+    carried_out(_with_its_priority, says=COMPLETE not in os.environ)
 
 
 def _with_its_priority() -> None:

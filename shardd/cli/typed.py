@@ -60,6 +60,7 @@ def _completed(names: Lister) -> Callable[[typer.Context, str], list[str]]:
         import asyncio
 
         from shardd.cli.remote import chosen_settings
+        from shardd.cli.standard import awaited
         from shardd.client.client import Client
         from shardd.client.errors import ClientError
 
@@ -70,7 +71,7 @@ def _completed(names: Lister) -> Callable[[typer.Context, str], list[str]]:
                 return await names(client, ctx.params)
 
         try:
-            return [name for _, name in asyncio.run(ask()) if name.startswith(incomplete)]
+            return [name for _, name in awaited(ask()) if name.startswith(incomplete)]
         except (ClientError, KeyError, TimeoutError, OSError):
             return []  # nothing is said while somebody types
 

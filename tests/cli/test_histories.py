@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import select
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server, request: pytest.FixtureRequest) -> Iterator[SyncClient]:
-    with SyncClient(f"shardd://iggy:iggy@{server.address}") as made:
+    with SyncClient(f"shardd://iggy:iggy@{server.address}?connect_timeout=60&deadline=60") as made:
         made.create_stream(request.node.name)
         made.create_topic(request.node.name, "t", 1)
         yield made
@@ -38,17 +42,39 @@ def client(server: Server, request: pytest.FixtureRequest) -> Iterator[SyncClien
 @pytest.fixture
 def environment(server: Server, tmp_path: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "XDG_"))}
-    return kept | {"SHARDD_URL": f"shardd://iggy:iggy@{server.address}", "HOME": str(tmp_path)}
+    url = f"shardd://iggy:iggy@{server.address}?connect_timeout=60&deadline=60"
+    return kept | {"SHARDD_URL": url, "HOME": str(tmp_path)}
 
 
-def send(client: SyncClient, stream: str, numbers: range) -> None:
+def send(client: SyncClient, stream: str, numbers: range, partition: int = 0) -> None:
     with SyncProducer(client, stream, "t") as producer:
-        producer.send_batch([b"%d" % number for number in numbers], partition=0).result(60)
+        producer.send_batch([b"%d" % number for number in numbers], partition=partition).result(60)
+
+
+@contextmanager
+def running(words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that follows a topic. Behind some minutes it is killed, so that a test reads the end and fails."""
+    with subprocess.Popen(
+        [*SHARDD, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as reading:
+        watch = threading.Timer(240, reading.kill)
+        watch.start()
+        try:
+            yield reading
+        finally:
+            watch.cancel()
+            reading.terminate()
 
 
 def lines(stream: IO[bytes] | None, count: int) -> list[int]:
     assert stream is not None
-    return [int(stream.readline().split()[-1]) for _ in range(count)]
+    return [int(line.split()[-1]) for line in (stream.readline() for _ in range(count)) if line]
+
+
+def told(stream: IO[bytes] | None, sentence: bytes) -> bool:
+    """Whether the command says it, before it ends."""
+    assert stream is not None
+    return any(sentence in line for line in iter(stream.readline, b""))
 
 
 @pytest.mark.parametrize(
@@ -61,17 +87,91 @@ def test_a_purge_is_told_to_who_follows_and_the_new_history_is_written_from_its_
 ) -> None:
     stream = request.node.name
     send(client, stream, range(50))
-    command = [*SHARDD, *words, stream, "t"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
-        try:
-            assert lines(reading.stdout, 50) == list(range(50))
-            client.purge_topic(stream, "t")
-            send(client, stream, range(1000, 1080))
-            assert lines(reading.stdout, 80) == list(range(1000, 1080))
-        finally:
-            reading.terminate()
-        assert reading.stderr is not None
-        assert b"partition 0 was purged or made again: offset 50 is void" in reading.stderr.read()
+    with running([*words, stream, "t"], environment) as reading:
+        assert lines(reading.stdout, 50) == list(range(50))
+        client.purge_topic(stream, "t")
+        send(client, stream, range(1000, 1080))
+        assert lines(reading.stdout, 80) == list(range(1000, 1080))
+        assert told(reading.stderr, b"partition 0 was purged or made again: offset 50 is void")
+
+
+FOLLOWERS = {
+    "consume": ["consume", "--follow"],
+    "latest": ["consume", "--follow", "-o", "latest"],
+    "group": ["consume", "--follow", "--group", "g"],
+    "tail": ["message", "tail", "-n", "50"],
+}
+
+
+@pytest.mark.parametrize("words", FOLLOWERS.values(), ids=FOLLOWERS)
+def test_followers_read_partitions_that_are_added_later_from_their_first_message(
+    client: SyncClient, environment: dict[str, str], words: list[str], request: pytest.FixtureRequest
+) -> None:
+    stream = request.node.name
+    client.create_group(stream, "t", "g")
+    with running([*words, stream, "t"], environment) as reading:
+        for number in itertools.count():  # until one comes: `latest` begins at the end as it was
+            send(client, stream, range(number, number + 1))
+            assert reading.stdout is not None
+            if select.select([reading.stdout], [], [], 1)[0]:
+                break
+        client.create_partitions(stream, "t", 2)
+        send(client, stream, range(5000, 5005), partition=2)
+        found: list[int] = []
+        while found[-1:] != [5004]:
+            found += (line := lines(reading.stdout, 1))
+            assert line, f"the command ended behind {found}"
+        assert found[-5:] == list(range(5000, 5005))
+
+
+@pytest.mark.parametrize("words", [FOLLOWERS["consume"], FOLLOWERS["tail"]], ids=["consume", "tail"])
+def test_followers_tell_a_partition_that_is_deleted_and_read_it_when_it_comes_back(
+    client: SyncClient, environment: dict[str, str], words: list[str], request: pytest.FixtureRequest
+) -> None:
+    stream = request.node.name
+    client.create_partitions(stream, "t", 1)
+    with running([*words, stream, "t"], environment) as reading:
+        send(client, stream, range(3), partition=1)
+        assert lines(reading.stdout, 3) == [0, 1, 2]
+        client.delete_partitions(stream, "t", 1)
+        assert told(reading.stderr, b"partition 1 was deleted, offset 3 was next")
+        client.create_partitions(stream, "t", 1)
+        send(client, stream, range(10, 14), partition=1)
+        assert lines(reading.stdout, 4) == [10, 11, 12, 13]
+        assert told(reading.stderr, b"partition 1 was purged or made again: offset 3 is void")
+        client.delete_topic(stream, "t")
+        assert reading.wait(60) == 3
+
+
+def test_a_follower_of_chosen_partitions_ends_when_one_is_deleted(
+    client: SyncClient, environment: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    stream = request.node.name
+    client.create_partitions(stream, "t", 1)
+    with running(["consume", "--follow", "-p", "1", stream, "t"], environment) as reading:
+        send(client, stream, range(3), partition=1)
+        assert lines(reading.stdout, 3) == [0, 1, 2]
+        client.delete_partitions(stream, "t", 1)
+        assert reading.wait(60) == 3
+        assert told(reading.stderr, b"there is no partition 1")
+
+
+def test_a_follower_of_a_topic_without_partitions_waits_for_the_first_one(
+    server: Server, client: SyncClient, request: pytest.FixtureRequest
+) -> None:
+    stream = request.node.name
+    client.delete_partitions(stream, "t", 1)
+
+    async def main() -> None:
+        async with Client(f"shardd://iggy:iggy@{server.address}") as used, asyncio.timeout(60):
+            remote = Remote(used, Format.TABLE)
+            assert await bounds_of(remote, stream, "t") == ()
+            client.create_partitions(stream, "t", 1)
+            await asyncio.to_thread(send, client, stream, range(3))
+            answer = await anext(polled(remote, stream, "t", [], messages, grows=True))
+            assert [each.payload for each in answer.messages] == [b"0", b"1", b"2"]
+
+    asyncio.run(main())
 
 
 async def bounded(client: Client, stream: str, meanwhile: Any) -> list[int]:

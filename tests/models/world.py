@@ -25,14 +25,14 @@ REFILL: Final = st.integers(0, 9)  # messages that come at once
 AWAY: Final = st.sampled_from([0.0, 0.3, 5.0])
 
 
-def examples(short: int) -> int:
-    """`short` in `make test`; `make models` sets the number."""
-    return int(os.environ.get("MODEL_EXAMPLES", short))
+def examples(short: int, most: int) -> int:
+    """`short` in `make test`; `make models` sets the number, of which `most` are made."""
+    return min(most, int(os.environ.get("MODEL_EXAMPLES", short)))
 
 
-def model_settings(short: int, steps: int = 30) -> settings:
+def model_settings(short: int, steps: int = 30, most: int = 1 << 31) -> settings:
     return settings(
-        max_examples=examples(short),
+        max_examples=examples(short, most),
         stateful_step_count=steps,
         deadline=None,
         database=None,

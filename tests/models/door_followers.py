@@ -1,0 +1,70 @@
+"""Commands that follow a topic of a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+from typing import ClassVar, Final
+
+from tests.models.door_readers import Reader, command_of, written
+from tests.models.history import Broken, demand
+from tests.models.served import WAIT_S
+
+_RESET: Final = re.compile(rb"partition (\d+) was purged or made again")
+_LOST: Final = re.compile(rb"offset (\d+)(?: to (\d+))? of partition (\d+) is gone")
+_SAID: Final = (b"was deleted, offset", b"there is no topic", b"not found")
+
+
+class FollowReader(Reader):
+    """`consume --follow`, or `message tail`. What it tells stands between the messages, on the same pipe. `ends`: it
+    has ended with a sentence, which tells that there is nothing to go on with."""
+
+    words: ClassVar[tuple[str, ...]] = ("consume", "--follow", "--json")
+    _process: subprocess.Popen[bytes] | None = None
+    _come = b""
+
+    def take(self, partition: int) -> None:
+        if self._process is None:
+            self.made += 1
+            words, environment = command_of(self.site, *self.words, self.stream, self.name)
+            both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            self._process = subprocess.Popen(words, env=environment, **both)  # type: ignore[call-overload]
+        self._took(self._line())
+
+    def _line(self) -> bytes:
+        """Empty: the command has ended."""
+        assert self._process is not None and self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._come:
+            if not select.select([pipe], [], [], WAIT_S)[0]:
+                raise Broken(f"{self.words} writes nothing, and misses {self.account.missing()}")
+            found = os.read(pipe, 1 << 20)
+            if not found:
+                return b""
+            self._come += found
+        line, _, self._come = self._come.partition(b"\n")
+        return line
+
+    def _took(self, line: bytes) -> None:
+        if line.startswith(b"{"):
+            self.hand(*written(line))
+        elif found := _RESET.search(line):
+            self.account.reset(int(found[1]), self.made)
+        elif found := _LOST.search(line):
+            self.account.lost(int(found[3]), int(found[1]), int(found[2] or found[1]) + 1, self.made)
+        elif not line:
+            self.anew()
+        else:
+            demand(any(words in line for words in _SAID), f"{self.words} says {line!r}")
+
+    def anew(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate(timeout=WAIT_S)
+            self._process, self._come = None, b""
+
+
+class TailReader(FollowReader):
+    words = ("message", "tail", "--json", "-n", "1000000")

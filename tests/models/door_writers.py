@@ -1,0 +1,209 @@
+"""Writers into a topic of a real server. Each says what became of every message, as far as that is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import struct
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import nats
+
+from shardd.client import SyncProducer
+from shardd.client.errors import ClientError, Fate
+from shardd.client.messages import encode_headers
+from tests.doors.liftbridge_server import EndedError
+from tests.doors.nats_peers import envelope, next_ack
+from tests.models.door_readers import command_of
+from tests.models.history import demand
+from tests.models.served import NAMESPACE, NATIVE, WAIT_S, Site
+
+STORED: Final = "stored"
+NOT_STORED: Final = "not stored"
+UNKNOWN: Final = "unknown"
+_BEFORE: Final = re.compile(r"; (\d+) messages before are stored(?:, of (\d+) more it is not known)?")
+_NO_BASE64: Final = b'{"payload_base64": "-_+/"}'
+
+
+class Writer:
+    """`stream`: where its topics are."""
+
+    stream: ClassVar[str] = NATIVE
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name = site, name
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        """What became of each. `is_there`: whether the topic has the partition."""
+        raise NotImplementedError
+
+    def leave(self, partition: int, payloads: Sequence[bytes]) -> list[str]:
+        """It writes and does not wait for the end, or is stopped by what it finds between the messages."""
+        return self.write(partition, payloads, {}, is_there=True)
+
+    def close(self) -> None:
+        """It writes no more."""
+
+
+class HttpWriter(Writer):
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        until = time.monotonic() + WAIT_S
+        with self.site.http() as client:
+            answer = client.post(self._path, self._body(partition, payloads, headers))
+            while is_there and answer.status == 404 and time.monotonic() < until:
+                # the door may not know yet that the topic was made anew
+                answer = client.post(self._path, self._body(partition, payloads, headers))
+        demand((answer.status == 201) == is_there, f"a send gets {answer}")
+        return [STORED if answer.status == 201 else NOT_STORED] * len(payloads)
+
+    def leave(self, partition: int, payloads: Sequence[bytes]) -> list[str]:
+        body = json.dumps(self._body(partition, payloads, {}))
+        head = f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.site.token}\r\n"
+        with self.site.server.connect_http() as connection:
+            connection.sendall(
+                f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+        return [UNKNOWN] * len(payloads)
+
+    @property
+    def _path(self) -> str:
+        return f"/streams/{self.stream}/topics/{self.name}/messages"
+
+    def _body(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str]) -> dict[str, Any]:
+        block = {"user_headers": _text(encode_headers(headers))} if headers else {}
+        return {
+            "partitioning": {"kind": "partition_id", "value": _text(struct.pack("<I", partition))},
+            "messages": [{"payload": _text(each), **block} for each in payloads],
+        }
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+class CommandWriter(Writer):
+    """`shardd produce`. What stops it is a line that cannot be stored, behind half of the messages."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        status, sentence = self._produce([self._line(partition, each, headers) for each in payloads])
+        demand((status == 0) == is_there, f"produce ends with {status}: {sentence}")
+        return [STORED] * len(payloads) if status == 0 else self._ends(sentence, len(payloads))
+
+    def leave(self, partition: int, payloads: Sequence[bytes]) -> list[str]:
+        lines = [self._line(partition, each, {}) for each in payloads]
+        status, sentence = self._produce([*lines[: len(lines) // 2], _NO_BASE64, *lines[len(lines) // 2 :]])
+        demand(status == 2 and "line" in sentence, f"produce ends with {status}: {sentence}")
+        return self._ends(sentence, len(payloads))
+
+    def _produce(self, lines: Sequence[bytes]) -> tuple[int, str]:
+        words, environment = command_of(self.site, "produce", "--json", self.stream, self.name)
+        said = b"".join(each + b"\n" for each in lines)
+        done = subprocess.run(words, env=environment, input=said, capture_output=True, timeout=WAIT_S)
+        return done.returncode, done.stderr.decode()
+
+    @staticmethod
+    def _line(partition: int, payload: bytes, headers: dict[str, str]) -> bytes:
+        said: dict[str, Any] = {"payload_base64": _text(payload), "partition": partition}
+        return json.dumps({**said, "headers": headers} if headers else said).encode()
+
+    def _ends(self, sentence: str, count: int) -> list[str]:
+        found = _BEFORE.search(sentence)
+        stored, unknown = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+        return [STORED] * stored + [UNKNOWN] * unknown + [NOT_STORED] * (count - stored - unknown)
+
+
+class ProducerWriter(Writer):
+    """An idempotent producer that goes on for ever."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        super().__init__(site, name)
+        self._producer = SyncProducer(site.client, self.stream, name, delivery="idempotent", deadline_s=WAIT_S)
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        futures = [self._producer.send(each, partition=partition, headers=headers) for each in payloads]
+        ends = []
+        for each in futures:
+            try:
+                each.result(2 * WAIT_S)
+                ends.append(STORED)
+            except ClientError as error:
+                ends.append(NOT_STORED if error.fate is Fate.NOT_SENT else UNKNOWN)
+        demand(is_there == (set(ends) == {STORED}), f"the producer says {ends}")
+        return ends
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class LiftbridgeWriter(Writer):
+    """Publishes with an ack of the leader."""
+
+    stream = NAMESPACE
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        coded = {name: value.encode() for name, value in headers.items()}
+        ends = []
+        for each in payloads:
+            try:
+                self.site.liftbridge.publish(self.name, each, partition=partition, headers=coded, ackPolicy=0)
+                ends.append(STORED)
+            except EndedError as error:
+                demand(error.status[0] == "NOT_FOUND", f"a publish ends with {error.status}")
+                ends.append(NOT_STORED)
+        demand(is_there == (set(ends) == {STORED}), f"Liftbridge says {ends}")
+        return ends
+
+
+class NatsWriter(Writer):
+    """Publishes over NATS. An ack tells that a message is stored; nothing tells that it is not."""
+
+    stream = NAMESPACE
+    _client: Any = None
+
+    def __init__(self, site: Site, name: str) -> None:
+        super().__init__(site, name)
+        self._runner = asyncio.Runner()
+        self._runner.run(self._connect())
+
+    async def _connect(self) -> None:
+        self._client = await nats.connect(self.site.server.nats_url, allow_reconnect=False, connect_timeout=60)
+        self._acks = await self._client.subscribe(f"acks.{self.name}")
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        return self._runner.run(self._published(partition, payloads, headers, is_there=is_there))
+
+    async def _published(
+        self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool
+    ) -> list[str]:
+        subject = f"{self.name}.{partition}" if partition else self.name
+        coded = {name: value.encode() for name, value in headers.items()}
+        for number, each in enumerate(payloads):
+            said = envelope(each, f"acks.{self.name}", correlationId=str(number), headers=coded)
+            await self._client.publish(subject, said)
+        if not is_there:
+            await self._client.flush(60)
+            return [UNKNOWN] * len(payloads)
+        acks = [await next_ack(self._acks) for _ in payloads]
+        demand([each.correlationId for each in acks] == [str(each) for each in range(len(payloads))], f"acks {acks}")
+        return [NOT_STORED if each.ackError else STORED for each in acks]
+
+    def leave(self, partition: int, payloads: Sequence[bytes]) -> list[str]:
+        """What a client has sent before it leaves is stored, and not acked."""
+
+        async def go() -> None:
+            for each in payloads:
+                await self._client.publish(f"{self.name}.{partition}" if partition else self.name, envelope(each))
+            await self._client.close()
+            await self._connect()
+
+        self._runner.run(go())
+        return [UNKNOWN] * len(payloads)
+
+    def close(self) -> None:
+        self._runner.run(self._client.close())
+        self._runner.close()

@@ -1,0 +1,223 @@
+"""Readers of a real server, through its doors: over purges, recreations and retention all of them have the same rows.
+The canaries show that the model finds what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
+from shardd.client import history
+from tests.models.door_followers import FollowReader, TailReader
+from tests.models.door_readers import (
+    ClassicReader,
+    EventReader,
+    ExportReader,
+    HttpReader,
+    NamedReader,
+    Reader,
+    SubscribedReader,
+)
+from tests.models.history import Broken, demand
+from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, ServedDoors, ServedWorld, Site
+from tests.models.world import model_settings
+
+SETTINGS: Final = model_settings(5, steps=12, most=300)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ServedDoors(tmp_path_factory.mktemp("served") / "data") as server:
+        made = Site(server)
+        yield made
+        made.close()
+
+
+def served(machine: type[ServedWorld], site: Site) -> Any:
+    return type(machine.__name__, (machine,), {"site": site})
+
+
+ALL: Final[tuple[type[Reader], ...]] = (
+    NamedReader,
+    EventReader,
+    SubscribedReader,
+    FollowReader,
+    HttpReader,
+    ClassicReader,
+    ExportReader,
+)
+
+
+class AllReaders(ServedWorld):
+    """Every reader reads what there is, now and then."""
+
+    @initialize(partitions=PARTITIONS)
+    def begin(self, partitions: int) -> None:
+        self.open(partitions)
+        self.readers = [kind(self.site, self.stream, self.name, self.topic) for kind in ALL]
+
+    @rule(leaves=st.booleans())
+    def read(self, leaves: bool) -> None:
+        for each in self.readers:
+            each.read()
+        self._compare()
+        for each in self.readers if leaves else []:
+            each.anew()
+
+    def _compare(self) -> None:
+        for each in self.topic.partitions:
+            for offset in each.kept(0, each.end):
+                [where] = self.topic.where[each.rows[offset]]
+                rows = {type(one).__name__: one.rows.get(where) for one in self.readers}
+                payload, headers = self.sent[each.rows[offset]]
+                first = rows["NamedReader"]
+                demand(all(row == first for row in rows.values()), f"{where} differs: {rows}")
+                demand(first is not None and first[:2] == (payload, headers), f"{where} was sent otherwise: {first}")
+
+    def teardown(self) -> None:
+        if not hasattr(self, "readers"):
+            return
+        try:
+            self.read(leaves=False)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for each in self.readers:
+            each.close()
+        self.drop()
+
+
+def test_all_readers_of_a_server_have_the_same_rows(site: Site) -> None:
+    run_state_machine_as_test(served(AllReaders, site), settings=SETTINGS)
+
+
+class OneReader(ServedWorld):
+    """A reader that takes a few, leaves and comes back."""
+
+    kind: ClassVar[type[Reader]]
+
+    @initialize(partitions=PARTITIONS, before=REFILL)
+    def begin(self, partitions: int, before: int) -> None:
+        self.open(partitions)
+        self._fill(before)
+        self.reader = self.kind(self.site, self.stream, self.name, self.topic)
+
+    @rule(number=NUMBER, count=st.integers(1, 5))
+    def take(self, number: int, count: int) -> None:
+        partition = self._partition(number)
+        for _ in range(count):
+            if self.reader.missing(partition):
+                self.reader.take(partition)
+
+    @rule()
+    def read(self) -> None:
+        self.reader.read()
+
+    @rule()
+    def anew(self) -> None:
+        self.reader.anew()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "reader"):
+            return
+        try:
+            self.reader.read()
+            self.reader.account.check_end()
+        finally:
+            self.reader.close()
+            self.drop()
+
+
+KINDS: Final = (EventReader, SubscribedReader, FollowReader, TailReader)
+
+
+def one_reader(kind: type[Reader], site: Site) -> Any:
+    stream = NAMESPACE if issubclass(kind, SubscribedReader) else NATIVE
+    return type(kind.__name__, (OneReader,), {"site": site, "kind": kind, "stream": stream})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reader_of_a_server_delivers_or_tells_everything(site: Site, kind: type[Reader]) -> None:
+    run_state_machine_as_test(one_reader(kind, site), settings=SETTINGS)
+
+
+# ---- planted faults ----
+
+
+class BareEvents(EventReader):
+    """It keeps the offset of its last event without the history."""
+
+    def _took(self, partition: int, event: dict[str, str]) -> None:
+        super()._took(partition, event)
+        self.ids[partition] = event["id"].partition("-")[2]
+
+
+class DeafEvents(EventReader):
+    """It does not hear what is lost."""
+
+    def _took(self, partition: int, event: dict[str, str]) -> None:
+        if event.get("event") != "reset":
+            super()._took(partition, event)
+
+
+class DeafFollower(FollowReader):
+    """Its standard error is not read."""
+
+    def _took(self, line: bytes) -> None:
+        if line.startswith(b"{") or not line:
+            super()._took(line)
+
+
+class BareSubscriptions(SubscribedReader):
+    """It comes back behind the last offset, whatever happened to the stream."""
+
+    def anew(self) -> None:
+        self.close()
+
+    def begin_at(self, partition: int) -> dict[str, int]:
+        last = self._last.get(partition)
+        return super().begin_at(partition) if last is None else {"startPosition": 1, "startOffset": last.offset + 1}
+
+
+@pytest.mark.parametrize("kind", [BareEvents, DeafEvents, DeafFollower, BareSubscriptions])
+def test_reader_of_a_server_that_forgets_the_history_is_found(site: Site, kind: type[Reader]) -> None:
+    """One sequence of the machine: each step waits for a real server."""
+    world = one_reader(kind, site)()
+    world.begin(1, 5)
+    world.read()
+    if kind not in (DeafEvents, DeafFollower):
+        world.anew()
+    world.purge(9)
+    with pytest.raises(Broken, match=r"without a word|no reset was told"):
+        world.read()
+    world.reader.close()
+    world.drop()
+
+
+def test_consumer_of_a_server_that_ignores_histories_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = served(AllReaders, site)()
+    world.begin(1)
+    world.send(0, 5, b"", "")
+    world.read(leaves=False)
+    monkeypatch.setattr(history, "is_another", lambda *_: False)
+    world.purge(9)
+    with pytest.raises(Broken, match="no reset was told"):
+        world.read(leaves=False)
+    world.end()
+
+
+def test_rows_that_differ_are_found(site: Site) -> None:
+    world = served(AllReaders, site)()
+    world.begin(1)
+    world.send(0, 5, b"", "a")
+    world.read(leaves=False)
+    [events] = [each for each in world.readers if isinstance(each, EventReader)]
+    where = next(iter(events.rows))
+    events.rows[where] = events.rows[where]._replace(headers={})
+    with pytest.raises(Broken, match="differs"):
+        world._compare()
+    world.end()

@@ -1,0 +1,189 @@
+"""Writers into a real server, through its doors: what each says of its messages is true, over purges, recreations,
+retention and partitions that come and go. The canaries show that the model finds what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
+from shardd.client.messages import headers_of
+from tests.models.door_writers import (
+    NOT_STORED,
+    STORED,
+    CommandWriter,
+    HttpWriter,
+    LiftbridgeWriter,
+    NatsWriter,
+    ProducerWriter,
+    Writer,
+)
+from tests.models.history import Broken, WriterAccount, demand
+from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, ServedDoors, ServedWorld, Site
+from tests.models.world import model_settings
+
+SETTINGS: Final = model_settings(4, steps=12, most=300)
+_OF_LIFTBRIDGE: Final = "lb."
+KINDS: Final = (HttpWriter, CommandWriter, ProducerWriter, LiftbridgeWriter, NatsWriter)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ServedDoors(tmp_path_factory.mktemp("written") / "data") as server:
+        made = Site(server)
+        yield made
+        made.close()
+
+
+class OneWriter(ServedWorld):
+    """The history is what is read back before anything happens to the topic."""
+
+    kind: ClassVar[type[Writer]]
+
+    @initialize(partitions=PARTITIONS)
+    def begin(self, partitions: int) -> None:
+        self.open(partitions)
+        self.account = WriterAccount(self.topic, repeats=False)
+        self.writer = self.kind(self.site, self.name)
+
+    def append(self, partition: int, count: int, tail: bytes = b"", header: str = "") -> None:
+        """Somebody else's."""
+        if count:
+            self.send_messages(partition, self.made(count, tail, header), header)
+
+    def settle(self) -> None:
+        for each in self.topic.partitions:
+            while messages := self.site.tcp.poll(self.stream, self.name, each.partition, value=each.end).messages:
+                demand(messages[0].offset == each.end, f"offset {each.end} is followed by {messages[0].offset}")
+                self.topic.append(each.partition, [one.payload for one in messages])
+                for one in messages:
+                    found = {name: _text(value) for name, value in headers_of(one.headers).items()}
+                    kept = {name: value for name, value in found.items() if not name.startswith(_OF_LIFTBRIDGE)}
+                    demand(one.payload[:KEY_BYTES] in self.sent, f"{one.payload!r} was never sent")
+                    demand(kept == self.sent[one.payload[:KEY_BYTES]][1], f"{one.payload!r} has the headers {found}")
+
+    @rule(number=st.integers(0, PARTITIONS_MAX), count=st.integers(1, 9), header=st.text("aé", max_size=3))
+    def write(self, number: int, count: int, header: str) -> None:
+        """Also into a partition that there is not."""
+        payloads = self._sending(number, count, header)
+        headers = {"h": header} if header else {}
+        ends = self.writer.write(number, payloads, headers, is_there=number < len(self.topic.partitions))
+        self._ended(payloads, ends)
+
+    @rule(number=NUMBER, count=st.integers(1, 9))
+    def leave(self, number: int, count: int) -> None:
+        partition = self._partition(number)
+        payloads = self._sending(partition, count, "")
+        self._ended(payloads, self.writer.leave(partition, payloads))
+
+    def _sending(self, partition: int, count: int, header: str) -> list[bytes]:
+        payloads = self.made(count, b"", header)
+        for each in payloads:
+            self.account.sending(each, partition)
+        return payloads
+
+    def _ended(self, payloads: Sequence[bytes], ends: Sequence[str]) -> None:
+        for payload, end in zip(payloads, ends, strict=True):
+            self.account.ended(payload, end)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "writer"):
+            return
+        try:
+            self.settle()
+            self.account.check_end()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        self.writer.close()
+        self.drop()
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def one_writer(kind: type[Writer], site: Site) -> Any:
+    return type(kind.__name__, (OneWriter,), {"site": site, "kind": kind, "stream": kind.stream})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_writer_of_a_server_tells_the_fate_of_every_message(site: Site, kind: type[Writer]) -> None:
+    run_state_machine_as_test(one_writer(kind, site), settings=SETTINGS)
+
+
+# ---- planted faults ----
+
+
+class HopefulHttp(HttpWriter):
+    """What is refused counts as stored."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        super().write(partition, payloads, headers, is_there=is_there)
+        return [STORED] * len(payloads)
+
+
+class HastyHttp(HttpWriter):
+    """It sends again what may be stored."""
+
+    def leave(self, partition: int, payloads: Sequence[bytes]) -> list[str]:
+        self.write(partition, payloads, {}, is_there=True)
+        return self.write(partition, payloads, {}, is_there=True)
+
+
+class ForgetfulCommand(CommandWriter):
+    """What was stored before the line that stops it is not told."""
+
+    def _ends(self, sentence: str, count: int) -> list[str]:
+        return [NOT_STORED] * count
+
+
+class HopefulNats(NatsWriter):
+    """What was published counts as stored."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        super().write(partition, payloads, headers, is_there=is_there)
+        return [STORED] * len(payloads)
+
+
+class TurnedLiftbridge(LiftbridgeWriter):
+    """The last message goes first."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        return super().write(partition, payloads[::-1], headers, is_there=is_there)
+
+
+class AstrayProducer(ProducerWriter):
+    """It chooses the partition."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        return super().write(0, payloads, headers, is_there=True)
+
+
+CANARIES: Final = {
+    HopefulHttp: "never stored",
+    HastyHttp: "stored twice",
+    ForgetfulCommand: "said not to be stored",
+    HopefulNats: "never stored",
+    TurnedLiftbridge: "another order",
+    AstrayProducer: "was sent to partition",
+}
+
+
+@pytest.mark.parametrize("kind", CANARIES)
+def test_writer_of_a_server_that_tells_wrongly_is_found(site: Site, kind: type[Writer]) -> None:
+    """One sequence of the machine: each step waits for a real server."""
+    world = one_writer(kind, site)()
+    world.begin(1)
+    world.write(0, 3, "a")
+    world.leave(0, 4)
+    if kind is not TurnedLiftbridge:
+        world.write(PARTITIONS_MAX, 2, "")
+    world.settle()
+    with pytest.raises(Broken, match=CANARIES[kind]):
+        world.account.check_end()
+    world.end()

@@ -41,8 +41,8 @@ class FaultControl:
     ) -> None:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
         and writes) does half, or (writes) nothing while it claims to have done all, or its process is killed before it
-        or (writes) in the middle of it, or it hangs until `disarm`. A path_part with a $ at its end is the end of the path.
-        `sector`: only reads of that byte of a file."""
+        or (writes) in the middle of it, or it hangs until `disarm`. A path_part with a $ at its end is the end of the
+        path. `sector`: only reads of that byte of a file."""
         times = _FOR_EVER if for_ever else 1
         fields = (
             OPERATIONS.index(operation) + 1,

@@ -130,7 +130,7 @@ class Topic:
     def run_of_retention(self) -> Iterator[None]:
         layout.trash_directory(self.data).mkdir(exist_ok=True)
         retention: Retention = self.worker._retention
-        return retention._steps(str(layout.trash_directory(self.data) / "1-1-segment"), _Barriers(set(), set()))
+        return retention._steps(str(layout.trash_directory(self.data) / "1-1-segment"), _Barriers(set(), set(), set()))
 
 
 class Destinations:

@@ -184,7 +184,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
     parser.add_argument("--again", action="store_true", help="also lines that have a verdict of this commit")
     parser.add_argument("--list", action="store_true", help="all lines, and why others are not there")
-    return parser.parse_args()
+    given = parser.parse_args()
+    try:
+        given.chosen = lines.chosen(given.lines)
+    except ValueError as error:
+        parser.error(str(error))
+    return given
 
 
 def main() -> int:
@@ -192,7 +197,7 @@ def main() -> int:
     if given.list:
         list_all()
         return 0
-    commit, chosen = commit_of(), lines.chosen(given.lines)
+    commit, chosen = commit_of(), given.chosen
     VERDICTS.parent.mkdir(exist_ok=True)
     verdicts = {} if given.again else known(VERDICTS, commit)
     allow_descriptors(4_096)

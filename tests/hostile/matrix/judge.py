@@ -17,15 +17,16 @@ import psutil
 
 from tests.hostile.matrix.crowd import Order
 from tests.hostile.matrix.door import Client
-from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max
+from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max, process_bytes_max
 from tests.hostile.matrix.lines import Line
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import MatrixServer
 
 READY_S: Final = 180.0  # a crowd at nice 19 on a busy machine
+COME_BYTES_MAX: Final = 3 << 20  # of a connection: about half of what the kernel lets a receive buffer grow to
 _PACE_S: Final = 0.005
 _LOOK_S: Final = 0.25
-_MEMORY: Final = re.compile(r"skmem:\(r(\d+),rb\d+,t(\d+),tb\d+,f(\d+),w(\d+),")  # read, sent, ahead, queued
+_MEMORY: Final = re.compile(r"skmem:\(r(\d+),rb\d+,t(\d+),tb\d+,f(\d+),w(\d+),")  # come, sent, ahead, queued
 _DEAD: Final = "gives no sign of life"
 _QUIC_SHARE: Final = 5  # a client of QUIC costs its own process as much as several of TCP
 
@@ -33,11 +34,11 @@ _QUIC_SHARE: Final = 5  # a client of QUIC costs its own process as much as seve
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """`process_bytes`: of all processes together, beyond what they had before the line; `process_bytes_ever`: beyond
-    what they had when the server was new."""
+    what they had when the server was new. `kernel_bytes_each`: of a connection, of what is sent to it."""
 
     stall_s: float = 60.0
-    process_bytes: int = 160 << 20
-    process_bytes_ever: int = 512 << 20
+    process_bytes: int | None = None  # None: that of the door
+    process_bytes_ever: int = 640 << 20
     kernel_bytes_each: int | None = None  # None: that of the door
     rounds_min: int = 5
     seconds: float = 1.5
@@ -103,8 +104,9 @@ class Watch:
     def process_bytes(self) -> int:
         return self._resident_bytes() - self.rested_bytes
 
-    def kernel_bytes(self, door: str) -> int:
-        """Of the server's sockets of this door, also of connections that have no process any more."""
+    def kernel_bytes(self, door: str) -> tuple[int, int]:
+        """Of the server's sockets of this door, also of connections that have no process any more: what is sent, and
+        what has come and is not read."""
         address = self.server.target.addresses[door]
         if door == "unix":
             told = _output("ss", "-xmnH", "state", "connected", "src", address)
@@ -113,7 +115,8 @@ class Watch:
             told = _output(
                 "ss", kind, *(() if door == QUIC else ("state", "connected")), f"sport = :{address.rpartition(':')[2]}"
             )
-        return sum(int(number) for found in _MEMORY.findall(told) for number in found)
+        found = [[int(number) for number in each] for each in _MEMORY.findall(told)]
+        return sum(sum(sent) for _, *sent in found), sum(come for come, *_ in found)
 
     def _resident_bytes(self) -> int:
         total = 0
@@ -171,7 +174,7 @@ def judged(watch: Watch, line: Line, count: int, *, nice: int = 0, bounds: Bound
     count = max(1, count // _QUIC_SHARE) if line.door == QUIC else count
     probes, findings = probes_of(server, line), list[str]()
     reports: list[Report] = []
-    most_process = most_kernel = 0
+    most_process = most_kernel = most_come = 0
     with crowd_of(Order(line.door, line.role, line.attack, count, nice, server.target), reports):
         for probe in probes:
             probe.moved_s = time.monotonic()
@@ -182,7 +185,8 @@ def judged(watch: Watch, line: Line, count: int, *, nice: int = 0, bounds: Bound
         ):
             time.sleep(_LOOK_S)
             most_process = max(most_process, watch.process_bytes())
-            most_kernel = max(most_kernel, watch.kernel_bytes(line.door))
+            sent, come = watch.kernel_bytes(line.door)
+            most_kernel, most_come = max(most_kernel, sent), max(most_come, come)
             findings += _standing(probes, bounds)
         for probe in probes:
             probe.stopping.set()
@@ -190,7 +194,7 @@ def judged(watch: Watch, line: Line, count: int, *, nice: int = 0, bounds: Bound
             probe.join(bounds.stall_s)
         findings += [said for said in _standing(probes, bounds) if said not in findings]
     findings += _killed(server, served, logged)
-    findings += _too_much(line, bounds, count, most_process - rested_bytes, most_kernel)
+    findings += _too_much(line, bounds, count, most_process - rested_bytes, most_kernel, most_come)
     if most_process > bounds.process_bytes_ever:
         findings.append(f"processes have grown by {most_process >> 20} MiB since the server was new")
     crowd = reports[0]
@@ -214,11 +218,16 @@ def _killed(server: MatrixServer, served: dict[str, int], logged: int) -> list[s
     return found + (["a process was taken for dead"] if _DEAD in server.log()[logged:] else [])
 
 
-def _too_much(line: Line, bounds: Bounds, count: int, process_bytes: int, kernel_bytes: int) -> list[str]:
+def _too_much(
+    line: Line, bounds: Bounds, count: int, process_bytes: int, kernel_bytes: int, come_bytes: int
+) -> list[str]:
     found = []
-    if process_bytes > bounds.process_bytes:
-        found.append(f"processes have grown by {process_bytes >> 20} MiB, {bounds.process_bytes >> 20} are the bound")
+    process_max = process_bytes_max(line.door) if bounds.process_bytes is None else bounds.process_bytes
+    if process_bytes > process_max:
+        found.append(f"processes have grown by {process_bytes >> 20} MiB, {process_max >> 20} are the bound")
     each = kernel_bytes_max(line.door) if bounds.kernel_bytes_each is None else bounds.kernel_bytes_each
     if kernel_bytes > each * count:
-        found.append(f"its sockets keep {kernel_bytes >> 10} KiB, {each * count >> 10} are the bound")
+        found.append(f"its sockets keep {kernel_bytes >> 10} KiB of answers, {each * count >> 10} are the bound")
+    if come_bytes > COME_BYTES_MAX * count:
+        found.append(f"its sockets keep {come_bytes >> 10} KiB that nobody reads")
     return found

@@ -192,7 +192,7 @@ async def over_quic(order: Order, report: Report, stop: threading.Event) -> None
     def ready() -> None:
         print("ready", flush=True)
 
-    attackers = asyncio.create_task(quic.crowd(order.target, order.line, order.count, report, ready))
+    attackers = asyncio.create_task(quic.crowd(order.target, order.line, order.count, report, ready, stop))
     told = asyncio.create_task(asyncio.to_thread(stop.wait))
     await asyncio.wait({attackers, told}, return_when=asyncio.FIRST_COMPLETED)
     if attackers.done():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -120,10 +121,11 @@ _ACTS: Final[dict[str, Callable[[_Member], Awaitable[None]]]] = {
 }
 
 
-async def _one(target: Target, line: lines.Line, report: Report, entered: asyncio.Event) -> None:
-    """Who is closed comes again."""
+async def _one(target: Target, line: lines.Line, report: Report, entered: asyncio.Event, stop: threading.Event) -> None:
+    """Who is closed comes again. `stop` is looked at as well: a cancellation that meets an answer is lost in
+    `asyncio.wait_for`."""
     address = wire.host_and_port(target.addresses["quic"])
-    while True:
+    while not stop.is_set():
         with contextlib.suppress(*_LOST):
             async with connected(address, ATTACKER, idle_timeout=60.0) as client:
                 if line.role != lines.STRANGER:
@@ -131,7 +133,7 @@ async def _one(target: Target, line: lines.Line, report: Report, entered: asynci
                 report.entered += 1
                 entered.set()
                 member = _Member(client, line.role, report)
-                while client.closed_with is None:
+                while client.closed_with is None and not stop.is_set():
                     await _ACTS[line.attack](member)
         report.lost += 1
         entered.set()
@@ -157,14 +159,16 @@ async def _hellos(target: Target, report: Report, ready: Callable[[], None]) -> 
             await asyncio.sleep(1 / _HELLOS_PER_S)
 
 
-async def crowd(target: Target, line: lines.Line, count: int, report: Report, ready: Callable[[], None]) -> None:
-    """Until it is cancelled."""
+async def crowd(
+    target: Target, line: lines.Line, count: int, report: Report, ready: Callable[[], None], stop: threading.Event
+) -> None:
+    """Until it is cancelled, behind `stop`."""
     if line.attack == lines.HANDSHAKE:
         await _hellos(target, report, ready)
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
             entered = asyncio.Event()
-            group.create_task(_one(target, line, report, entered))
+            group.create_task(_one(target, line, report, entered, stop))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(entered.wait(), ENTER_S)
         ready()

@@ -16,6 +16,8 @@ SOAK_ARGS ?=
 FAULT_ARGS ?=
 BENCH_ARGS ?=
 BOUNDED_ARGS ?=
+LINES ?=
+NET_ARGS ?=
 SIM_ARGS ?=
 VOPR_SECONDS ?= 3600
 VOPR_ARGS ?=
@@ -244,7 +246,11 @@ models: native ## 10,000 histories of a topic for each consumer and producer, in
 bounded: native ## the longest step of a loop that each command makes, with 100,000 partitions, 10,000 users, connections ...
 	@$(BIN)/python -m tests.bounded $(BOUNDED_ARGS)
 
-test-net: native ## what hostile connections cost the others; 10,000 idle ones
+test-net: native ## crowds at every door, as every role, in every way: what they cost others (LINES="http/*/unread,quic/*" NET_ARGS="--again")
+	@$(BIN)/python -m tests.hostile.matrix --lines "$(LINES)" $(NET_ARGS)
+
+.PHONY: test-net-engine
+test-net-engine: native ## what bad clients of the classic port cost a healthy one; 10,000 idle connections
 	@$(BIN)/python -m tests.hostile.net
 
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one

@@ -183,4 +183,4 @@ CROWDS: Final = {
     "pipelined, login": _crowd(_logins, "outsider", 800),
     "10 MiB of context": _crowd(_long_contexts, "outsider", 8),
 }
-"""What bad crowds there are, by the name in the table of `make test-net`."""
+"""What bad crowds there are, by the name in the table of `make test-net-engine`."""

@@ -1,4 +1,4 @@
-"""`make test-net`: what bad clients cost a healthy one, and what 10,000 idle connections cost the server.
+"""`make test-net-engine`: what bad clients cost a healthy one, and what 10,000 idle connections cost the server.
 
     python -m tests.hostile.net [--rounds N] [--seconds S] [--only NAME]
 

@@ -1,6 +1,6 @@
 """Every shared resource has an owner and a share: beside a crowd of one address nobody else's progress stops.
 
-Only progress is judged here; what it costs others is in the table of `make test-net`.
+Only progress is judged here; what it costs others is in the table of `make test-net-engine`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,128 @@
+"""Each thing that waits beside the places that users share: while a crowd of one user waits for the device, for
+messages, or for the turn of a password, a stranger is served. Nothing is measured: the crowd is shown to wait still
+when the stranger has been served."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import pytest
+
+from shardd.protocol.door_frames import Command, Kind
+from shardd.transport.door.places import REQUESTS_MAX
+from tests.doors.door_server import DoorServer, FrameWire
+from tests.hostile.crowd import allow_descriptors
+from tests.support import wire
+from tests.support.frozen_disk import FrozenDisk, mounted_disk
+
+CROWD: Final = REQUESTS_MAX * 3 // 2
+ATTACKER: Final = "198.51.100.1:7"
+PASSWORD: Final = "attacker-password"
+RIGHTS: Final = {"manage_streams": True, "send_messages": True, "poll_messages": True}
+
+
+def prepare(server: DoorServer) -> None:
+    with wire.connect(server.address) as root:
+        root.create_topic(root.create_stream("s"), "t", 2)
+    with server.relay(0) as relay:
+        user = {"username": "attacker", "password": PASSWORD, "status": 1, "permissions": {**RIGHTS}}
+        assert relay.command(relay.proven().login(relay.open()), "create_user", user) == 0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
+    with DoorServer(tmp_path_factory.mktemp("waiters") / "data", doors=("relay",)) as running:
+        prepare(running)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DoorServer, FrozenDisk]]:
+    with (
+        mounted_disk(tmp_path_factory.mktemp("frozen") / "data") as disk,
+        DoorServer(disk.place, doors=("relay",)) as running,
+    ):
+        prepare(running)
+        yield running, disk
+
+
+# ---- the places of a door at a worker ----
+
+
+def ask(relay: FrameWire, handle: int, name: str, request: object = None) -> int:
+    """The number of its answer."""
+    return relay.send(Kind.COMMAND, Command(handle, name, msgspec.Raw(msgspec.msgpack.encode(request or {}))))
+
+
+def waits_for_messages(relay: FrameWire, handle: int) -> list[int]:
+    place = {"stream": "s", "topic": "t", "partition": 0, "offset": 1 << 40, "timeout_ms": 60_000}
+    return [ask(relay, handle, "wait_for_messages", place) for _ in range(CROWD)]
+
+
+def password_changes(relay: FrameWire, handle: int) -> list[int]:
+    change = {"user": "attacker", "current_password": "wrong", "new_password": "another"}
+    return [ask(relay, handle, "change_password", change) for _ in range(CROWD)]
+
+
+Begin = Callable[[FrameWire, int], list[int]]
+WAITERS: Final[dict[str, Begin]] = {
+    "waits for messages": waits_for_messages,
+    "the line of passwords": password_changes,
+}
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+@pytest.mark.parametrize("begin", WAITERS.values(), ids=WAITERS.keys())
+def test_a_stranger_at_a_door_is_served_while_a_crowd_waits(server: DoorServer, begin: Begin, shard: int) -> None:
+    with server.relay(shard) as relay:
+        relay.proven()
+        stranger = relay.login(relay.open())
+        attacker = relay.login(relay.open(ATTACKER), "attacker", PASSWORD)
+        crowd = set(begin(relay, attacker))
+        for _ in range(3):
+            assert relay.answer(ask(relay, stranger, "get_streams"))[0] == 0
+        assert len(crowd.intersection(relay.answered)) < CROWD // 4
+
+
+# ---- the engine's own port ----
+
+
+CHANGE: Final = wire.frame(37, wire.identifier("attacker") + wire.str8("wrong") + wire.str8("another"))
+FRAMES: Final[dict[str, Callable[[int], bytes]]] = {
+    "changes of the metadata for the device": lambda number: wire.frame(wire.CREATE_STREAM, wire.str8(f"s{number}")),
+    "the line of passwords": lambda _: CHANGE,
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+def test_a_stranger_over_tcp_is_served_while_a_crowd_waits(
+    on_disk: tuple[DoorServer, FrozenDisk], frame: Callable[[int], bytes]
+) -> None:
+    server, disk = on_disk
+    allow_descriptors(2 * CROWD)
+    with contextlib.ExitStack() as held:
+        stranger = held.enter_context(wire.connect(server.address))
+        stranger_token = stranger.create_token(f"token {id(frame)}")
+        with wire.Wire(server.address) as attacker:
+            attacker.login("attacker", PASSWORD)
+            token = attacker.create_token(f"token {id(frame)}")
+        crowd = [held.enter_context(wire.Wire(server.address)) for _ in range(CROWD)]
+        for each in crowd:
+            each.login_with_token(token)
+        with disk.frozen():
+            for number, each in enumerate(crowd):
+                each.send_bytes(frame(number))
+            for _ in range(3):
+                stranger.ping()
+                stranger.request(wire.GET_STREAMS)
+                newcomer = held.enter_context(wire.Wire(server.address))
+                newcomer.login_with_token(stranger_token)
+                newcomer.poll("s", "t", 0, strategy=wire.POLL_FIRST, count=1)
+            poller = select.poll()
+            for each in crowd:
+                poller.register(each.socket, select.POLLIN)
+            assert len(poller.poll(0)) < CROWD // 4, "the crowd does not wait"

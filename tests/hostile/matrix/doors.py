@@ -1,0 +1,45 @@
+"""The doors of the matrix by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.hostile.matrix.classic import Classic
+from tests.hostile.matrix.door import Client, Door
+from tests.hostile.matrix.grpc import Grpc
+from tests.hostile.matrix.http import Http
+from tests.hostile.matrix.iggy09 import Iggy09
+from tests.hostile.matrix.nats import Nats
+from tests.hostile.matrix.quic import KERNEL_BYTES_MAX, QuicPeer
+from tests.hostile.matrix.target import Target
+from tests.hostile.matrix.websocket import WebSocketDoor
+
+STREAMS: Final[dict[str, Door]] = {
+    **{name: Classic(name) for name in ("tcp", "tls", "unix")},
+    **{name: WebSocketDoor(name) for name in ("websocket", "wss")},
+    **{name: Http(name) for name in ("http", "https", "metrics")},
+    "iggy09": Iggy09(),
+    "grpc": Grpc(),
+    "nats": Nats(),
+}
+QUIC: Final = "quic"
+
+
+def client_of(door: str, target: Target) -> Client:
+    """One that behaves."""
+    return QuicPeer(target) if door == QUIC else STREAMS[door].client(target)
+
+
+PROCESS_BYTES_MAX: Final = {"http": 256 << 20, "https": 256 << 20, "grpc": 448 << 20}
+"""What docs/limits.md adds up to: 128 MiB of polls, 64 of bodies, 64 under way at a worker; of gRPC 256 MiB of large
+messages, 128 of other answers, 64 under way."""
+
+
+def process_bytes_max(door: str) -> int:
+    """Of all processes, beside a crowd at this door."""
+    return PROCESS_BYTES_MAX.get(door, 160 << 20)
+
+
+def kernel_bytes_max(door: str) -> int:
+    """Of what is sent to a connection."""
+    return KERNEL_BYTES_MAX if door == QUIC else STREAMS[door].kernel_bytes_max

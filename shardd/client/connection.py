@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -205,6 +205,18 @@ class Connection(Closing):
         """Decoded, not verified."""
         answer = self.request(Code.POLL_MESSAGES, request.encode())
         return _decode(Polled.read, Reader(answer))
+
+    def poll_each(self, asked: Sequence[requests.PollMessages]) -> list[Polled | ShardError]:
+        """As many polls, on their way at once; what each of them is answered. Decoded, not verified."""
+        for request in asked:
+            self.send(Code.POLL_MESSAGES, request.encode())
+        answers: list[Polled | ShardError] = []
+        for _ in asked:
+            try:
+                answers.append(_decode(Polled.read, Reader(bytes(self.receive()))))
+            except ShardError as error:
+                answers.append(error)
+        return answers
 
     def stored_offset(self, request: requests.OffsetRequest) -> replies.ConsumerOffset | None:
         """What a consumer has stored; None when it has stored nothing."""

@@ -20,11 +20,9 @@ from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.client.marks import Mark
 from shardd.protocol import requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
-from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.leases import LeaseFiles
-from shardd.protocol.messages import Polled
-from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
+from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries, SilentServerError, is_transient, unreachable
 
@@ -244,21 +242,17 @@ class Server:
 
 
 def _marks_of(connection: Connection, asked: list[tuple[Place, int]]) -> dict[Place, Mark]:
-    """By polls of one message each, which are on their way at once. A refusal says that there is no such record; what
-    is transient is raised, and the connection is then closed."""
-    for (name, n), offset in asked:
-        request = poll_request(name, n, PollingKind.OFFSET, offset, 1)
-        connection.send(Code.POLL_MESSAGES, request.encode())
+    """By polls of one message each. A refusal says that there is no such record; what is transient is raised."""
+    answers = connection.poll_each(
+        [poll_request(name, n, PollingKind.OFFSET, offset, 1) for (name, n), offset in asked]
+    )
     found: dict[Place, Mark] = {}
-    for place, _ in asked:
-        try:
-            messages = Polled.read(Reader(bytes(connection.receive()))).messages
-        except ShardError as error:
-            if is_transient(error):
-                raise
-            continue
-        if messages:
-            found[place] = Mark(messages[0].offset, messages[0].checksum)
+    for (place, _), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, ShardError):
+            if is_transient(answer):
+                raise answer
+        elif answer.messages:
+            found[place] = Mark(answer.messages[0].offset, answer.messages[0].checksum)
     return found
 
 

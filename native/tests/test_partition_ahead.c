@@ -6,7 +6,9 @@
 #include "log/recover.h"
 
 #define SECOND UINT64_C(1000000)
-#define YEAR (365 * 86400 * SECOND)
+#define HOUR (3600 * SECOND)
+#define DAY (24 * HOUR)
+#define YEAR (365 * DAY)
 #define EXPIRY (10 * SECOND)
 
 static uint64_t wall_now;
@@ -42,16 +44,19 @@ static partition_options options_with(partition_limits l) {
     return options;
 }
 
-/* Steps of the retention over such a time, two in a second. */
-static partition_cleaned clean_for(partition *p, uint64_t us) {
+/* Steps of the retention over such a time. */
+static partition_cleaned clean_by(partition *p, uint64_t us, uint64_t step_us) {
     partition_cleaned done;
-    for (uint64_t passed = 0; passed <= us; passed += SECOND / 2) {
+    for (uint64_t passed = 0; passed <= us; passed += step_us) {
         CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
         sync_all(p);
-        pass(SECOND / 2);
+        pass(step_us);
     }
     return done;
 }
+
+/* The same, two in a second. */
+static partition_cleaned clean_for(partition *p, uint64_t us) { return clean_by(p, us, SECOND / 2); }
 
 /* As a start finds it after a kill. */
 static partition *restarted(partition *p, partition_options *options) {
@@ -163,6 +168,56 @@ static void test_times_that_are_right_are_counted_by_nothing_else(void) {
     end(p, &m);
 }
 
+/* As the first start that sees them writes it down. */
+static void count_sealed(partition *p) {
+    uint64_t now = expiry_clock_now(&test_clock);
+    for (uint32_t i = 0; i + 1 < p->segments.count; i++) {
+        segment *s = &p->segments.items[i];
+        if (s->counted_us == 0 && partition_is_ahead(p, s->last_timestamp, now)) s->counted_us = now;
+    }
+}
+
+/* Six segments; then the clock is wrong for three hours, and right again. */
+static partition *behind_a_wrong_clock(partition_options *options, model *m, uint64_t back_us, uint64_t ahead_us) {
+    test_clock.own.jump_max_us = HOUR;
+    wall_now = 4 * YEAR;
+    model_init(m, 1 << 20);
+    partition *p = partition_open(options, NULL, 0);
+    for (unsigned i = 0; i < 6; i++) {
+        append(p, m, 1, 100, expiry_clock_stamp(&test_clock));
+        clean_by(p, HOUR, 600 * SECOND);
+    }
+    wall_now += ahead_us - back_us;
+    clean_by(p, 2 * HOUR, 60 * SECOND);
+    count_sealed(p);
+    clean_by(p, HOUR, 60 * SECOND);
+    wall_now -= ahead_us - back_us;
+    clean_by(p, 2 * HOUR, 60 * SECOND);
+    return p;
+}
+
+static void test_a_clock_that_fell_and_is_right_again_expires_nothing(void) {
+    partition_options options = options_with((partition_limits){.expiry_us = 30 * DAY, .segment_age_us = HOUR});
+    static model m;
+    partition *p = behind_a_wrong_clock(&options, &m, YEAR, 0);
+    CHECK(p->segments.count > 3);
+    CHECK_EQUAL(partition_messages(p), 6);
+    end(p, &m);
+}
+
+static void test_a_clock_that_rose_and_is_right_again_ends_no_expiry(void) {
+    partition_options options = options_with((partition_limits){.expiry_us = DAY, .segment_age_us = HOUR});
+    static model m;
+    partition *p = behind_a_wrong_clock(&options, &m, 0, YEAR);
+    append(p, &m, 1, 100, expiry_clock_stamp(&test_clock));
+    uint64_t now = expiry_clock_now(&test_clock);
+    CHECK_EQUAL(expiry_clock_reaches(&test_clock, now, DAY), now + DAY);
+    CHECK_EQUAL(expiry_clock_first_younger(&test_clock, now + 2 * DAY, DAY), now + DAY + 1);
+    clean_by(p, 3 * DAY, 600 * SECOND);
+    CHECK_EQUAL(partition_messages(p), 0);
+    end(p, &m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_later_messages_expire_by_their_own_age_also_after_a_start);
@@ -170,6 +225,8 @@ int main(void) {
     RUN(test_a_size_takes_first_what_was_sealed_first);
     RUN(test_a_stored_offset_holds_no_longer_than_from_the_sealing_on);
     RUN(test_times_that_are_right_are_counted_by_nothing_else);
+    RUN(test_a_clock_that_fell_and_is_right_again_expires_nothing);
+    RUN(test_a_clock_that_rose_and_is_right_again_ends_no_expiry);
     test_root_remove();
     return check_report();
 }

@@ -136,9 +136,9 @@ class Manifest(msgspec.Struct, frozen=True):
     log_start: int = 0
     counted_us: int = 0
 
-    def counted(self, timestamp: int) -> int:
-        """When a record with that time counts as stored, in a sealed segment."""
-        return min(timestamp, self.counted_us) if self.counted_us else timestamp
+    def counted(self, timestamp: int, now_us: int) -> int:
+        """When a record with that time counts as stored, in a sealed segment: then, unless it is yet to come."""
+        return min(timestamp, self.counted_us) if self.counted_us and timestamp > now_us else timestamp
 
     @property
     def layout(self) -> SegmentLayout:

@@ -22,7 +22,12 @@ _WINDOW_BYTES: Final = 64 << 10  # what a lost sector costs at most
 
 
 def recent_ids(
-    directory: Path, segments: list[SegmentInfo], entries_max: int, not_before_us: int, waiting: bytes = b""
+    directory: Path,
+    segments: list[SegmentInfo],
+    entries_max: int,
+    not_before_us: int,
+    now_us: int,
+    waiting: bytes = b"",
 ) -> bytes:
     """Of at most `entries_max` messages, none older than `not_before_us`, oldest first, `ENTRY_BYTES` each. They end
     with the newest message and have no gap: nothing before a message that cannot be read is looked at, be it damaged or
@@ -37,14 +42,15 @@ def recent_ids(
         expected, own_waiting, waiting = start, waiting, b""
         if count == 0:
             continue
-        latest_us = 0 if active else counted_us  # what grows has been sealed at no time
+        # what grows has been sealed at no time; what its clock and this one have passed says when it was stored
+        latest_us = 0 if active or last_timestamp <= now_us else counted_us
         if (min(last_timestamp, latest_us) if latest_us else last_timestamp) < not_before_us:
             break
         with losses_passed_over():
             index = _Index(directory, start, count, own_waiting)
             first = index.first_not_before(not_before_us, min(left, count))
             found, whole = _read(index, first, log_bytes)
-            parts.append(_counted(found, latest_us) if latest_us else found)
+            parts.append(_counted(found, latest_us, now_us) if latest_us else found)
             left -= len(found) // ENTRY_BYTES
             if first == 0 and whole:
                 continue
@@ -52,9 +58,13 @@ def recent_ids(
     return b"".join(reversed(parts))
 
 
-def _counted(entries: bytes, latest_us: int) -> bytes:
-    """With the time of sealing instead of times that were ahead of it."""
-    return b"".join(_ENTRY.pack(id_, min(time_us, latest_us)) for id_, time_us in _ENTRY.iter_unpack(entries))
+def _counted(entries: bytes, latest_us: int, now_us: int) -> bytes:
+    """With the time of sealing instead of times that are yet to come. They do not fall."""
+    counted, newest_us = bytearray(), 0
+    for id_, time_us in _ENTRY.iter_unpack(entries):
+        newest_us = max(newest_us, min(time_us, latest_us) if time_us > now_us else time_us)
+        counted += _ENTRY.pack(id_, newest_us)
+    return bytes(counted)
 
 
 class _Field:

@@ -62,7 +62,7 @@ def _of_topic(
     for partition in topic.partitions:
         throttle.spend(1)
         directory = layout.partition_directory(data, stream.id, topic.id, partition.id)
-        segments = list(_sealed(directory, partition.incarnation))
+        segments = list(_sealed(directory, partition.incarnation, now_us))
         size_bytes = sum(each.log_bytes for each in segments)
         total += size_bytes
         messages = sum(each.count for each in segments)
@@ -101,14 +101,16 @@ def newest_time_us(directory: Path, incarnation: int) -> int:
     return newest_us
 
 
-def _sealed(directory: Path, incarnation: int) -> Iterator[Sealed]:
+def _sealed(directory: Path, incarnation: int, now_us: int) -> Iterator[Sealed]:
     """The oldest first, with the times that count. A partition that cannot be read says nothing."""
     try:
         for start in segment_starts(directory):
             manifest = read_manifest(directory, start)
             if manifest is not None and manifest.sealed is not None and manifest.incarnation == incarnation:
                 sealed = manifest.sealed
-                first, last = map(manifest.counted, (sealed.first_timestamp, sealed.last_timestamp))
+                first, last = (
+                    manifest.counted(each, now_us) for each in (sealed.first_timestamp, sealed.last_timestamp)
+                )
                 yield replace(sealed, first_timestamp=first, last_timestamp=last)
     except (OSError, ValueError):
         return

@@ -28,4 +28,4 @@ def known_ids(directory: Path, found: Recovered, window: IdWindow, clock: Expiry
     if not window.entries_max or not found.segments:
         return b""
     not_before_us = _native.clock_first_younger(clock.now_us, clock.stamp_us, window.age_us, clock.doubts)
-    return recent_ids(directory, found.segments, window.entries_max, not_before_us, found.waiting)
+    return recent_ids(directory, found.segments, window.entries_max, not_before_us, clock.now_us, found.waiting)

@@ -66,6 +66,12 @@ static void remember_doubt(shared_clock *s, uint64_t first_us, int64_t now, int6
     s->doubts_ended++;
 }
 
+/* The jump ahead that ended it was wrong: nothing counts as stored later than now. */
+static void end_doubts_by(shared_clock *s, uint64_t now_us) {
+    for (uint32_t i = 0; i < SHARED_DOUBTS; i++)
+        if (s->doubts[i].ended_us > now_us) s->doubts[i].ended_us = now_us;
+}
+
 static void look(expiry_clock *c, shared_clock *s) {
     int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now;
     if (!s->running) {
@@ -83,6 +89,7 @@ static void look(expiry_clock *c, shared_clock *s) {
     if (also < first) first = also;
     /* before a track moves: a process that is killed in between has kept it */
     if (s->jump_max_us > 0 && first != UINT64_MAX) remember_doubt(s, first, now, wall_ahead);
+    if (follow && believed->ahead_us - wall_ahead >= CLOCK_STEP_US) end_doubts_by(s, (uint64_t)(now + wall_ahead));
     if (stamps_follow) believe(stamps, wall_ahead);
     if (follow) believe(believed, wall_ahead);
     if (begins) s->jumps++;
@@ -160,6 +167,7 @@ void expiry_clock_begin(expiry_clock *c, const clock_memory *memory) {
         clock_doubt *d = &s->doubts[s->doubts_ended++ % SHARED_DOUBTS];
         d->first_us = memory->doubts[i][0];
         d->ended_us = memory->doubts[i][1];
+        if (memory->believed_us != 0 && d->ended_us > memory->believed_us) d->ended_us = memory->believed_us;
     }
     s->running = 1;
 }

@@ -20,7 +20,7 @@ uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, u
     if (s == segment_active(&p->segments)) return partition_is_ahead(p, timestamp, now) ? now : timestamp;
     /* sealed before anybody could see it: it counts from now on */
     if (partition_is_ahead(p, least(s->last_timestamp, s->counted_us), now)) s->counted_us = now;
-    return least(timestamp, s->counted_us);
+    return timestamp > now ? least(timestamp, s->counted_us) : timestamp;
 }
 
 uint64_t partition_began(const segment *s) { return least(s->first_timestamp, s->counted_us); }

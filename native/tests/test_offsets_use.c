@@ -165,12 +165,40 @@ static void test_what_was_not_used_for_an_age_is_told_in_pages(void) {
     end(p, &m);
 }
 
+/* Within a day the file learns nothing of it, and where nothing is written it never does. */
+static void test_each_read_is_a_use_whatever_the_file_learns(void) {
+    static model m;
+    partition_options options;
+    const uint64_t hour_us = UINT64_C(3600000000);
+    expiry_clock clock = {.wall_us = wall_of_test, .monotonic_us = monotonic_of_test};
+    uint32_t next;
+    uint64_t value;
+    wall_now_us = 24000 * hour_us;
+    partition *p = open_with(&options, &m, 100);
+    options.clock = &clock;
+    p = kill_and_open(p, &options);
+    CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 5), 0);
+    for (unsigned refuses = 0; refuses < 2; refuses++) {
+        if (refuses) p->state = STATUS_CANNOT_WRITE_TO_FILE;
+        for (unsigned hour = 0; hour < 71; hour++) {
+            wall_now_us += hour_us;
+            CHECK(partition_offset_read(p, OFFSET_CONSUMER, 1, &value));
+            told found = {0};
+            CHECK_EQUAL(partition_offsets_unused(p, 0, 12, hour_us, &next, tell, &found), 0);
+            CHECK_EQUAL(found.count, 0);
+        }
+    }
+    p->state = 0;
+    end(p, &m);
+}
+
 int main(void) {
     test_root_make();
     RUN(test_a_table_of_version_1_opens_and_becomes_version_2_with_the_first_store);
     RUN(test_a_table_of_version_1_stays_while_the_disk_is_full);
     RUN(test_an_entry_tells_who_stored_it_and_when_it_was_used);
     RUN(test_what_was_not_used_for_an_age_is_told_in_pages);
+    RUN(test_each_read_is_a_use_whatever_the_file_learns);
     test_root_remove();
     return check_report();
 }

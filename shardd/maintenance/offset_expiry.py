@@ -59,11 +59,13 @@ class OffsetExpiry:
         pages: list[Page] = []
         await turn.on_loop(self._look(pages))
         gone: dict[str, list[str]] = {}
-        for page in pages:
-            for whose, what in await self._expire(page):
-                gone.setdefault(whose, []).append(what)
-            await asyncio.sleep(0)
-        self._tell(gone)
+        try:
+            for page in pages:
+                for whose, what in await self._expire(page):
+                    gone.setdefault(whose, []).append(what)
+                await asyncio.sleep(0)
+        finally:
+            self._tell(gone)
 
     def _look(self, pages: list[Page]) -> Iterator[None]:
         """The pages of the tables of this shard on which there is something unused: a step for each page."""

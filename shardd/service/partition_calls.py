@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -103,6 +104,7 @@ class _Answer(msgspec.Struct, array_like=True, frozen=True):
     found: StoredEntries | None = None
 
 
+_log = logging.getLogger(__name__)
 _encoder = msgspec.msgpack.Encoder()
 _call_decoder = msgspec.msgpack.Decoder(_Call)
 _answer_decoder = msgspec.msgpack.Decoder(_Answer)
@@ -284,8 +286,12 @@ class PartitionCalls:
         if status == Status.OK and call.wanted is not None:
             wanted = set(call.wanted)
             entries = [each for each in entries if (each.kind, each.consumer) in wanted]
-            for each in entries:
-                status = status or self._engine.offset_delete(*place, each.kind, each.consumer)
+            for number, each in enumerate(entries):
+                status = self._engine.offset_delete(*place, each.kind, each.consumer)
+                if status != Status.OK:
+                    entries = entries[:number]
+                    _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], entries)
+                    break
             status = await self._durably(place, status) if entries else status
         return _Answer(status, found=StoredEntries(next_first, entries))
 

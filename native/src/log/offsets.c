@@ -82,8 +82,10 @@ uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_
     for (uint32_t i = 0; i < o->capacity; i++) {
         const offset_entry *entry = &o->entries[i];
         bool there = entry->kind != 0 && entry->place >= from && entry->place - from < count;
-        if (!there || entry->use.used_us >= before_us) continue;
-        visit(context, &(offsets_half){.value = entry->value, .use = entry->use, .id = entry->id, .kind = entry->kind});
+        offset_use use = entry->use;
+        use.used_us = offset_last_use(entry);
+        if (!there || use.used_us >= before_us) continue;
+        visit(context, &(offsets_half){.value = entry->value, .use = use, .id = entry->id, .kind = entry->kind});
     }
     return from < o->places && o->places - from > count ? from + count : 0;
 }
@@ -173,7 +175,7 @@ static int load(void *context, uint32_t number, const offsets_place *what) {
     if (entry != NULL) return keep_newer(l, entry, number, what);
     if (reserve(l->o) != 0 || !offset_shares_reserve(&l->o->shares, what->use.owner)) return -1;
     offset_shares_pass(&l->o->shares, 0, what->use.owner);
-    place(l->o, &(offset_entry){what->value, use_of(l, what), what->id, number, what->kind, what->half});
+    place(l->o, &(offset_entry){what->value, use_of(l, what), 0, what->id, number, what->kind, what->half});
     return 0;
 }
 
@@ -245,7 +247,7 @@ static uint32_t make_room(offsets *o, uint64_t owner) {
     offset_victim victim;
     while (offsets_next_victim(o, &victim)) {
         const offset_entry *entry = find(o, victim.kind, victim.id);
-        if (entry == NULL || entry->use.used_us != victim.used_us) continue;
+        if (entry == NULL || offset_last_use(entry) != victim.used_us) continue;
         if (!offset_shares_is_gone(&o->shares, entry->use.owner)) continue;
         if (offsets_delete(o, victim.kind, victim.id) != 0) return STATUS_CANNOT_WRITE_TO_FILE;
         o->users->removed++;
@@ -269,7 +271,7 @@ static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value,
     if (status != 0) return status;
     take_place(o);
     offset_shares_pass(&o->shares, 0, use->owner);
-    place(o, &(offset_entry){value, *use, id, to.place, kind, !to.half});
+    place(o, &(offset_entry){value, *use, 0, id, to.place, kind, !to.half});
     lowest_changed(o, UINT64_MAX, value);
     return 0;
 }
@@ -299,10 +301,12 @@ uint32_t offsets_store(offsets *o, uint8_t kind, uint32_t id, uint64_t value, co
     return 0;
 }
 
-bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value) {
+bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, bool writes, uint64_t *value) {
     offset_entry *entry = find(o, kind, id);
     if (entry == NULL) return false;
     *value = entry->value;
+    if (now_us > entry->read_us) entry->read_us = now_us;
+    if (!writes) return true;
     if (now_us < entry->use.used_us || now_us - entry->use.used_us < READ_NOTED_US) return true;
     offset_use use = entry->use;
     use.used_us = now_us;

@@ -16,12 +16,17 @@
 
 typedef struct offset_entry {
     uint64_t value;
-    offset_use use;
+    offset_use use;   /* as the file has it */
+    uint64_t read_us; /* when a consumer went on from there last, since the opening */
     uint32_t id;
     uint32_t place; /* in the file */
     uint8_t kind;   /* OFFSET_CONSUMER, OFFSET_GROUP; 0: free */
     uint8_t half;   /* of that place, that holds it */
 } offset_entry;
+
+static inline uint64_t offset_last_use(const offset_entry *e) {
+    return e->read_us > e->use.used_us ? e->read_us : e->use.used_us;
+}
 
 typedef struct free_place {
     uint32_t place;
@@ -76,8 +81,8 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value);
  * one's of the same id. */
 bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name);
 /* The value, for a consumer that goes on from there: it is used now. The file learns of that once a day, as far as it
- * can be written. */
-bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, uint64_t *value);
+ * can be written; not at all unless `writes`. */
+bool offsets_read(offsets *o, uint8_t kind, uint32_t id, uint64_t now_us, bool writes, uint64_t *value);
 /* False: a store of this user would be refused with 3023, since there are as many as there may be, or as many of that
  * user as its share is (offset_shares.h). */
 bool offsets_has_place(offsets *o, uint8_t kind, uint32_t id, uint64_t owner);

@@ -18,17 +18,17 @@ bool offsets_has_room(offsets *o, uint64_t owner) {
 static void insert(offsets *o, const offset_entry *entry) {
     offset_victim *list = o->victims.list;
     if (o->victims.count == VICTIMS_MAX) {
-        if (entry->use.used_us >= list[0].used_us) return;
+        if (offset_last_use(entry) >= list[0].used_us) return;
         memmove(list, list + 1, --o->victims.count * sizeof *list);
     }
     uint32_t low = 0, high = o->victims.count;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        if (list[middle].used_us > entry->use.used_us) low = middle + 1;
+        if (list[middle].used_us > offset_last_use(entry)) low = middle + 1;
         else high = middle;
     }
     memmove(list + low + 1, list + low, (o->victims.count - low) * sizeof *list);
-    list[low] = (offset_victim){.used_us = entry->use.used_us, .id = entry->id, .kind = entry->kind};
+    list[low] = (offset_victim){.used_us = offset_last_use(entry), .id = entry->id, .kind = entry->kind};
     o->victims.count++;
 }
 

@@ -68,8 +68,7 @@ bool partition_offset_is_of(const partition *p, uint32_t id, uint64_t name) {
 }
 
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
-    if (p->state != 0) return partition_offset_get(p, kind, id, value); /* nothing is written there */
-    return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), value);
+    return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), p->state == 0, value);
 }
 
 uint32_t partition_offsets_known(partition *p) { return p->closed ? 0 : partition_have_offsets(p); }

@@ -15,6 +15,7 @@ from shardd.metadata.apply import apply, created_id, replay
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.liftbridge import described, is_home
 from shardd.metadata.liftbridge_groups import assigned
+from shardd.metadata.liftbridge_state import NO_OWNER
 from shardd.metadata.records import Record, decode_record, encode_record
 from shardd.metadata.snapshot_image import decode_image, encode_image
 from shardd.metadata.state import (
@@ -161,18 +162,23 @@ def check_liftbridge(state: State) -> None:
             if topic.liftbridge is not None or is_home(state, stream):
                 expected[described(state, stream, topic).name] = stream.id, topic.id
     assert dict(liftbridge.names) == expected
-    charged = dict[int, int]()
+    charged, gone, charged_all = dict[int, int](), 0, 0
+    owners = {user.incarnation for user in state.users.values()}
     for group in liftbridge.groups.values():
         assert set(group.charges) == set(group.members)
         for charge in group.charges.values():
-            charged[charge.user_id] = charged.get(charge.user_id, 0) + charge.size
+            charged_all += charge.size
+            if charge.owner in owners:
+                charged[charge.owner] = charged.get(charge.owner, 0) + charge.size
+            elif charge.owner != NO_OWNER:
+                gone += charge.size
         for name, shared in group.streams.items():
             stream_id, topic_id = liftbridge.names[name]
             count = len(state.streams[stream_id].topics[topic_id].partitions)
             given_out = [partition for _, partitions in assigned(shared) for partition in partitions]
             assert shared.partitions == count and sorted(given_out) == list(range(count))
             assert group.name in liftbridge.groups_of[name]
-    assert charged == dict(liftbridge.charged)
+    assert (charged, gone, charged_all) == (dict(liftbridge.charged), liftbridge.charged_gone, liftbridge.charged_all)
     decoded, _ = decode_image(encode_image(state, []), state.index, state.digest)
     assert decoded == state
 

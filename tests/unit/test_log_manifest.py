@@ -57,8 +57,8 @@ def test_bytes_of_a_segment_that_was_begun_with_times_ahead() -> None:
 
 
 def test_times_ahead_count_as_the_time_of_sealing() -> None:
-    assert [FULL.counted(each) for each in (100, 250, 300)] == [100, 250, 250]
-    assert Manifest(7, 10).counted(300) == 300
+    assert [FULL.counted(each, 270) for each in (100, 260, 300)] == [100, 260, 250]
+    assert Manifest(7, 10).counted(300, 270) == 300
 
 
 def test_missing_manifest_is_none(tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ def read_incarnation(directory: Path) -> int | None:
     return int(incarnation) if magic == MAGIC else None
 
 
+def is_of(directory: Path, incarnation: int) -> bool:
+    """Whether the marker says so; False where it cannot be read, too."""
+    try:
+        return read_incarnation(directory) == incarnation
+    except (OSError, ValueError):
+        return False
+
+
 def encode_incarnation(incarnation: int) -> bytes:
     """Content of the marker."""
     return _MARKER.pack(MAGIC, incarnation)

@@ -32,6 +32,7 @@ from shardd.log.changed_layouts import sweep_left_over
 from shardd.log.imported import OPEN_END, end_of_import, read_imported, write_imported
 from shardd.log.incarnation import (
     NewerIncarnationError,
+    is_of,
     marker_was_never_synced,
     move_aside,
     read_incarnation,
@@ -49,6 +50,7 @@ from shardd.log.unproven_tail import forget_withheld
 from shardd.protocol.errors import Status
 from shardd.runtime.boot import boot_id
 from shardd.runtime.clock import SystemClock
+from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.runtime.regular_files import linked_directory
 
 _LEVELS = 5  # of directories above a partition, up to the data directory, which may be reached through a link
@@ -78,7 +80,7 @@ def open_partition(
         return Recovered()
     recovered = Recovered()
     tidied = sweep_removed(directory, incarnation, recovered.notes)
-    if (directory / layout.OFFSETS).is_dir() and _is_of(directory, incarnation):
+    if (directory / layout.OFFSETS).is_dir() and is_of(directory, incarnation):
         recovered.notes += bring_up_to_date(directory, incarnation, now_us)[1]
         tidied = True
     if tidied:
@@ -139,16 +141,21 @@ def _open_usual(directory: Path, incarnation: int, boot: bytes, notes: list[str]
     )
 
 
-def _is_of(directory: Path, incarnation: int) -> bool:
-    try:
-        return read_incarnation(directory) == incarnation
-    except ValueError:
-        return False
+def _is_proven(directory: Path, incarnation: int, starts: list[int]) -> bool:
+    """Whether manifests say that the directory is of this incarnation."""
+    return max((each.incarnation for each in whole_manifests(directory, starts)), default=None) == incarnation
 
 
 def _check_incarnation(directory: Path, incarnation: int, starts: list[int], recovered: Recovered) -> bool:
-    """False when the partition starts empty: the directory was that of an earlier incarnation, or of none."""
-    found = read_incarnation(directory)
+    """False when the partition starts empty: the directory was that of an earlier incarnation, or of none. OSError:
+    neither the marker nor a manifest can be read."""
+    try:
+        found = read_incarnation(directory)
+    except OSError as error:
+        if trouble_of(error) is not Trouble.DEVICE or not _is_proven(directory, incarnation, starts):
+            raise
+        recovered.notes.append(f"{error}: a manifest says the same as its incarnation marker would")
+        return True
     if found is None and not any(log_path(directory, start).stat().st_size for start in starts):
         write_incarnation(directory, incarnation)
         return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.log import layout
-from shardd.log.incarnation import read_incarnation
+from shardd.log.incarnation import is_of
 from shardd.log.manifest import read_manifest
 from shardd.log.segment_reader import segment_starts
 from shardd.log.trash import move_to_trash
@@ -30,8 +30,8 @@ def removed_files(directory: Path, incarnation: int | None) -> list[Path]:
 
 def sweep_removed(directory: Path, incarnation: int, notes: list[str]) -> bool:
     """Moves them to the trash, of a partition of this incarnation; whether there were any. What cannot be moved stays
-    for the next start. As above, and ValueError (a marker of a later version)."""
-    found = removed_files(directory, incarnation) if read_incarnation(directory) == incarnation else []
+    for the next start. As above."""
+    found = removed_files(directory, incarnation) if is_of(directory, incarnation) else []
     for path in found:
         try:
             move_to_trash(path, layout.trash_of_partition(directory), durable=False)

@@ -81,8 +81,6 @@ NO_START: Final = {
     "state.messages": {UNREADABLE, NO_ROOM, TOO_LARGE},
     "state.snapshot": {UNREADABLE, TOO_LARGE, CUT},
 }
-# Whose creation a directory is nothing else may say: read only and empty until the next start.
-CLOSES: Final = {("P/incarnation", UNREADABLE)}
 CASES: Final = [(name, fault) for name in FILES for fault in FAULTS]
 
 
@@ -181,12 +179,6 @@ def test_a_file_with_a_fault_at_a_start_costs_no_message(filled: Filled, server:
         assert str(path) in server.log() or str(server.data_dir) in server.log()
         return
     assert is_started(server)
-    if (name, fault) in CLOSES:
-        with wire.connect(server.address) as root:
-            assert numbers_in(root, "packed") == expected("packed")
-        filled.control.disarm()
-        faults.kill_all(server)
-        assert is_started(server)
     require_served(server)
 
 

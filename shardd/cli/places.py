@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from shardd.cli.reading import Span
 from shardd.cli.remote import Remote
 from shardd.client import commands, statuses
 from shardd.client.codec import decode_position
-from shardd.client.errors import NotFoundError, ServerError
+from shardd.client.errors import NotFoundError, PermissionDeniedError, ServerError
 from shardd.client.history import Loss, gaps, is_another
 from shardd.client.messages import POLLED_HEAD, POSITION_HEAD_BYTES, History, Polled, with_history
 from shardd.client.positions import Place
-from shardd.client.values import Topic
+from shardd.client.values import PartitionBounds
 
 _ASKED_EVERY_S: Final = 1.0  # which partitions there are, as a consumer asks
 
@@ -125,7 +125,7 @@ class Places:
     comes later from its first message on; one that comes back is at the place where it left."""
 
     def __init__(self, topic: str, spans: Sequence[Span], read: Callable[[bytes], Any], *, grows: bool) -> None:
-        self._topic, self._read, self._grows = topic, read, grows
+        self._topic, self._read, self._grows, self._asks = topic, read, grows, grows
         self._all = {span.partition: SpanPlace(topic, span, read) for span in spans}
         self.here = dict(self._all)
         self._asked_at_s = time.monotonic()
@@ -136,15 +136,20 @@ class Places:
 
     @property
     def is_due(self) -> bool:
-        """Whether to ask for the topic."""
-        return self._grows and time.monotonic() - self._asked_at_s >= _ASKED_EVERY_S
+        """Whether to ask which partitions there are."""
+        return self._asks and time.monotonic() - self._asked_at_s >= _ASKED_EVERY_S
 
-    def meet(self, topic: Topic | None) -> None:
-        """NotFoundError without a topic."""
-        if topic is None:
-            raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+    async def grow(self, ask: Callable[[], Awaitable[Sequence[PartitionBounds]]]) -> None:
+        """`ask`: for the bounds of all partitions, which needs the right to poll and no other. NotFoundError without a
+        topic. Where it is refused, polls say whether the user may go on."""
+        try:
+            found = await ask()
+        except PermissionDeniedError as error:
+            self._asks = False
+            tell(f"{self._topic}: partitions that are added from now on are not read: {error}")
+            return
         self._asked_at_s = time.monotonic()
-        for partition in range(topic.partitions_count):
+        for partition in (each.id for each in found):
             if partition not in self.here:
                 later = Span(partition, 0, -1)
                 self.here[partition] = self._all.setdefault(partition, SpanPlace(self._topic, later, self._read))

@@ -123,7 +123,7 @@ async def polled(
     places = Places(f"{stream}/{topic}", spans, read, grows=grows)
     while grows or places.here:
         if places.is_due:
-            places.meet(await remote.client.topic(identifier(stream), identifier(topic)))
+            await places.grow(lambda: bounds_of(remote, stream, topic))
         idle = True
         for place in list(places.here.values()):
             if place.is_over:

@@ -17,9 +17,12 @@ from typing import IO, Any
 import pytest
 
 from shardd.cli.consume import messages
+from shardd.cli.places import Places
 from shardd.cli.reading import Span, bounds_of, polled
 from shardd.cli.remote import CommandError, Format, Remote
 from shardd.client import Client, SyncClient, SyncProducer, commands
+from shardd.client.errors import PermissionDeniedError
+from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
 from tests.support.server import ONE_SHARD, Server
 
 SHARDD = [sys.executable, "-P", "-m", "shardd"]
@@ -141,6 +144,38 @@ def test_followers_tell_a_partition_that_is_deleted_and_read_it_when_it_comes_ba
         assert told(reading.stderr, b"partition 1 was purged or made again: offset 3 is void")
         client.delete_topic(stream, "t")
         assert reading.wait(60) == 3
+
+
+@pytest.mark.parametrize("words", [FOLLOWERS["consume"], FOLLOWERS["tail"]], ids=["consume", "tail"])
+def test_a_follower_that_may_only_poll_reads_partitions_that_are_added(
+    server: Server, client: SyncClient, environment: dict[str, str], words: list[str], request: pytest.FixtureRequest
+) -> None:
+    stream = request.node.name
+    found = client.stream(stream)
+    assert found is not None
+    only = Permissions(streams={found[0].id: StreamRights(topics={0: TopicRights(poll_messages=True)})})
+    client.create_user(f"{words[0]}-reader", "reader-secret", permissions=only)
+    url = f"shardd://{words[0]}-reader:reader-secret@{server.address}?connect_timeout=60&deadline=60"
+    with running([*words, stream, "t"], environment | {"SHARDD_URL": url}) as reading:
+        send(client, stream, range(1))
+        assert lines(reading.stdout, 1) == [0]
+        client.create_partitions(stream, "t", 1)
+        send(client, stream, range(70, 75), partition=1)
+        assert lines(reading.stdout, 5) == list(range(70, 75))
+        client.update_permissions(f"{words[0]}-reader", Permissions())
+        assert reading.wait(60) == 5
+
+
+def test_a_follower_that_may_not_ask_for_partitions_reads_those_that_it_knows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def refused() -> tuple[PartitionBounds, ...]:
+        raise PermissionDeniedError(41)
+
+    places = Places("s/t", [Span(0, 0, -1)], messages, grows=True)
+    asyncio.run(places.grow(refused))
+    assert list(places.here) == [0] and not places.is_due
+    assert capsys.readouterr().err.count("s/t: partitions that are added from now on are not read") == 1
 
 
 def test_a_follower_of_chosen_partitions_ends_when_one_is_deleted(

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from shardd.config.keys import KEYS
 from tests.unit.test_tidy import ROOT
 
 BOUND = re.compile(r"^(_?[A-Z][A-Z0-9_]*_MAX)(?:: Final)? = |^#define ([A-Z][A-Z0-9_]*_MAX) ", re.MULTILINE)
@@ -63,7 +64,7 @@ OFFSETS: Final = Shared(
     "stored offsets of a partition",
     "the incarnation of the user that stored last",
     "as many as are left free of system.partition.consumer_offsets_max",
-    "consumer_offset_expiry; those of deleted accounts make room when no place is left",
+    "offsets.expiry; those of deleted accounts make room when no place is left",
     "tests/server/test_offset_shares.py::test_one_user_cannot_take_every_stored_offset_of_a_partition",
 )
 CURSORS: Final = Shared(
@@ -186,6 +187,17 @@ def test_the_page_of_limits_has_every_share() -> None:
     there = page.partition("## Shares of stored things")[2].partition("\n## ")[0]
     rows = [line for line in there.splitlines() if line.startswith("| `")]
     assert rows == share_rows(), "\n".join(share_rows())
+
+
+def test_the_settings_that_shares_name_are_there() -> None:
+    named = {
+        setting
+        for kept in BOUNDS.values()
+        for shared in kept.values()
+        if isinstance(shared, Shared)
+        for setting in re.findall(r"\b[a-z]+(?:[._][a-z]+)+\b", f"{shared.share} {shared.end}")
+    }
+    assert "offsets.expiry" in named and named <= {key.path for key in KEYS}
 
 
 def share_rows() -> list[str]:

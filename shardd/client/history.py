@@ -112,7 +112,11 @@ class Histories:
                 return Verdict.UNTOLD  # the member does not have the partition, as the next poll tells
             if here is not None and now is not None and here.incarnation != now.incarnation:
                 return Verdict.SAME  # the next answer tells which history there is
-            return Mark(polled.messages[0].offset, polled.messages[0].checksum) if polled.messages else None
+            if polled.messages:
+                return Mark(polled.messages[0].offset, polled.messages[0].checksum)
+            if now is None and not polled.current_offset:
+                return None  # it is empty, or not of this member
+            return Verdict.OTHER if offset > polled.current_offset else None  # it ends before what was read
 
         verdict = await self._remembered.compare(place.partition, look)
         if verdict is Verdict.UNKNOWN:

@@ -36,8 +36,8 @@ class Reset(NamedTuple):
     put_back: bool = False
 
     def __str__(self) -> str:
-        what = "put back as files" if self.put_back else "purged or made again"
-        return f"partition {self.partition} was {what}"
+        what = "was put back as files, or lost messages in a power cut" if self.put_back else "was purged or made again"
+        return f"partition {self.partition} {what}"
 
 
 class Loss(NamedTuple):

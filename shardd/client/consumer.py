@@ -14,15 +14,22 @@ from shardd.client import commands, statuses
 from shardd.client.client import Client
 from shardd.client.errors import ClientError, ClosedError, ServerError, SettingsError
 from shardd.client.history import Histories, Loss, OnLoss, OnReset, Reset
+from shardd.client.marks import Verdict
 from shardd.client.membership import Membership, Source, is_no_member
 from shardd.client.messages import Message
 from shardd.client.polls import BATCH_BYTES, Polls, is_gone
 from shardd.client.positions import Place, Start, strategy_of
-from shardd.client.session import Session
+from shardd.client.session import NewConnectionError, Session
 from shardd.client.wire import Identifier
 
 Commit = Literal["after", "each", "manual"]
 Changed = Callable[[tuple[int, ...]], None]
+_NOT_ITS_OWN: Final = (
+    statuses.OFFSET_NOT_RESOLVED,
+    statuses.MEMBER_NOT_FOUND,
+    statuses.GROUP_NOT_FOUND,
+    statuses.PARTITION_NOT_FOUND,
+)
 _PAUSE_MIN_S: Final = 0.005  # between rounds that brought nothing
 
 
@@ -159,9 +166,27 @@ class Consumer:
     async def commit(self) -> None:
         """Stores what is done. A message that was handed out last is not: `done()` says that it is."""
         for place in list(self._places.values()):
-            offset = place.to_store()
-            if offset is None:
-                continue
+            try:
+                await self._store(place)
+            except ServerError as error:
+                if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
+                    place.done = place.stored  # a purge took what was done: the next poll sees it
+                elif error.status in _NOT_ITS_OWN:
+                    self._lose([place.partition])  # another member has it, and gets what was not stored again
+                else:
+                    raise
+
+    async def _store(self, place: Place) -> None:
+        """Never on a connection on which what was read is not proven: behind a directory that was put back the offset
+        means messages that were not read."""
+        while (offset := place.to_store()) is not None:
+            verdict = await self._histories.verdict(place, partial(self._polls.first_from, place.partition))
+            if verdict is Verdict.OTHER:
+                place.done = place.stored  # the next poll resets it
+                return
+            if verdict is Verdict.UNTOLD:
+                self._lose([place.partition])
+                return
             command = commands.store_offset(
                 self._name,
                 self._stream,
@@ -172,21 +197,11 @@ class Consumer:
                 history=place.history,
             )
             try:
-                await self._session.call(command)
-                place.store(offset)
-                self._histories.committed(place.partition)
-            except ServerError as error:
-                if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
-                    place.done = place.stored  # a purge took what was done: the next poll sees it
-                elif error.status in (
-                    statuses.OFFSET_NOT_RESOLVED,
-                    statuses.MEMBER_NOT_FOUND,
-                    statuses.GROUP_NOT_FOUND,
-                    statuses.PARTITION_NOT_FOUND,
-                ):
-                    self._lose([place.partition])  # another member has it, and gets what was not stored again
-                else:
-                    raise
+                await self._session.call(command, fits=partial(self._histories.is_proven, place.partition))
+            except NewConnectionError:
+                continue
+            place.store(offset)
+            self._histories.committed(place.partition)
 
     def done(self) -> None:
         """The message that was handed out last is processed; the next `commit` stores it."""

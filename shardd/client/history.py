@@ -19,6 +19,8 @@ from shardd.client.remembered import Remembered
 
 OnReset = Literal["earliest", "latest", "error"]
 OnLoss = Literal["skip", "error"]
+Ask = Callable[[int], Awaitable[Polled | None]]
+"""For the first message of a partition from an offset on."""
 _log: Final = logging.getLogger("shardd.client")
 
 
@@ -34,8 +36,8 @@ class Reset(NamedTuple):
     put_back: bool = False
 
     def __str__(self) -> str:
-        what = "put back as files" if self.put_back else "purged or made again"
-        return f"partition {self.partition} was {what}"
+        what = "was put back as files, or lost messages in a power cut" if self.put_back else "was purged or made again"
+        return f"partition {self.partition} {what}"
 
 
 class Loss(NamedTuple):
@@ -91,33 +93,44 @@ class Histories:
     def committed(self, partition: int) -> None:
         self._remembered.commit(partition)
 
-    async def prove(self, place: Place, ask: Callable[[int], Awaitable[Polled | None]]) -> None:
+    async def prove(self, place: Place, ask: Ask) -> None:
         """Compares what was read of a partition with what the server has from an offset on, once on each connection.
         HistoryChangedError."""
-        ended = False
+        if await self.verdict(place, ask) is Verdict.OTHER:
+            self._reset(place, Reset(place.partition, place.history, place.history, place.value, put_back=True))
+            self.raise_pending()
 
-        async def look(offset: int) -> Mark | None:
-            nonlocal ended
+    async def verdict(self, place: Place, ask: Ask) -> Verdict:
+        """The same, and nothing becomes of the place."""
+
+        async def look(offset: int) -> Mark | Verdict | None:
             polled = await ask(offset)
             if polled is None:
                 return None
             here, now = place.history, polled.history
-            ended = ended or (here is not None and now is not None and here.incarnation != now.incarnation)
-            return Mark(polled.messages[0].offset, polled.messages[0].checksum) if polled.messages else None
+            if polled.partition != place.partition or (now is not None and now.incarnation == 0):
+                return Verdict.UNTOLD  # the member does not have the partition, as the next poll tells
+            if here is not None and now is not None and here.incarnation != now.incarnation:
+                return Verdict.SAME  # the next answer tells which history there is
+            if polled.messages:
+                return Mark(polled.messages[0].offset, polled.messages[0].checksum)
+            if now is None and not polled.current_offset:
+                return None  # it is empty, or not of this member
+            return Verdict.OTHER if offset > polled.current_offset else None  # it ends before what was read
 
         verdict = await self._remembered.compare(place.partition, look)
-        if ended:
-            return  # the next answer tells which history there is
-        if verdict is Verdict.OTHER:
-            self._reset(place, Reset(place.partition, place.history, place.history, place.value, put_back=True))
-            self.raise_pending()
-        elif verdict is Verdict.UNKNOWN:
+        if verdict is Verdict.UNKNOWN:
             _log.info(
                 "%s: none of the remembered messages of partition %d is left: whether its files were put back cannot"
                 " be told",
                 self._topic,
                 place.partition,
             )
+        return verdict
+
+    def is_proven(self, partition: int) -> bool:
+        """Whether what was read of it is there, as far as is known of this connection."""
+        return self._remembered.is_proven(partition)
 
     def place(self, place: Place, history: History | None) -> Place:
         """A partition that has just come; `history` as the server told it before it told a stored offset."""

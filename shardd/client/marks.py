@@ -30,6 +30,7 @@ class Verdict(Enum):
     SAME = "same"
     OTHER = "other"  # the directory was put back, and other messages followed
     UNKNOWN = "unknown"  # none of the marked records is left
+    UNTOLD = "untold"  # the server did not say: it is asked again
 
 
 def added(marks: Marks, mark: Mark) -> Marks:
@@ -37,11 +38,14 @@ def added(marks: Marks, mark: Mark) -> Marks:
     return (*(each for each in marks if each.offset < mark.offset), mark)[-KEPT:]
 
 
-def compared(marks: Marks) -> Generator[int, Mark | None, Verdict]:
+def compared(marks: Marks) -> Generator[int, Mark | Verdict | None, Verdict]:
     """Yields the offsets to look at, the newest first, and is sent the first record that the server has from there on
-    (None: it has no such record, or does not give it). The newest one that is left decides."""
+    (None: it has no such record, or does not give it; a verdict: the answer decides by itself). The newest one that is
+    left decides."""
     for mark in reversed(marks):
         found = yield mark.offset
+        if isinstance(found, Verdict):
+            return found
         if found is not None and found.offset == mark.offset:
             return Verdict.SAME if found.checksum == mark.checksum else Verdict.OTHER
     return Verdict.UNKNOWN

@@ -36,8 +36,9 @@ class Remembered:
         """Whether an answer of this connection may be believed: what was read is there, or nothing was read."""
         return partition not in self._last or self._proven.get(partition) == self.connections
 
-    async def compare(self, partition: int, look: Callable[[int], Awaitable[Mark | None]]) -> Verdict:
-        """SAME where there is nothing to ask; it stays unproven when the connection is another one at the end."""
+    async def compare(self, partition: int, look: Callable[[int], Awaitable[Mark | Verdict | None]]) -> Verdict:
+        """SAME where there is nothing to ask. It stays unproven when the connection is another one at the end, and
+        where it is OTHER or UNTOLD."""
         if self.is_proven(partition):
             return Verdict.SAME
         connection = self.connections
@@ -52,5 +53,6 @@ class Remembered:
                 break
         if connection != self.connections:
             return Verdict.SAME
-        self._proven[partition] = connection
+        if verdict in (Verdict.SAME, Verdict.UNKNOWN):
+            self._proven[partition] = connection
         return verdict

@@ -25,6 +25,10 @@ def pause_s(attempt: int) -> float:
     return min(PAUSE_MAX_S, PAUSE_S * float(1 << min(attempt, 16))) * (0.5 + os.urandom(1)[0] / 512)
 
 
+class NewConnectionError(ClientError):
+    """The command was not sent: it belongs to an earlier connection."""
+
+
 class Session:
     """`opened(link)` is awaited on every new connection, logged in (a group is joined there)."""
 
@@ -126,14 +130,19 @@ class Session:
             raise error
         await asyncio.sleep(wanted)
 
-    async def call(self, command: Command[T], deadline_s: float | None = None) -> T:
+    async def call(
+        self, command: Command[T], deadline_s: float | None = None, *, fits: Callable[[], bool] | None = None
+    ) -> T:
         """Asked again after a lost connection when it is certain that it was not carried out, or when that does no
-        harm. ClientError."""
+        harm. `fits`: whether it may be sent on the connection that there is now, else NewConnectionError.
+        ClientError."""
         until = self.until(deadline_s)
         attempt = 0
         while True:
             try:
                 link = await self.link(until)
+                if fits is not None and not fits():
+                    raise NewConnectionError("the connection is another one by now")
                 patience_s = self.settings.patience_s + command.wait_s if command.repeatable else math.inf
                 return command.read(await link.ask(command.code, command.payload, until, patience_s))
             except (ConnectionLostError, UnavailableError) as error:

@@ -43,14 +43,14 @@ class Observed:
         self._call, self._refuse = consumer._session.call, refuse
         consumer._session.call = self.call  # type: ignore[method-assign]
 
-    async def call(self, command: commands.Command[Any], deadline_s: float | None = None) -> Any:
+    async def call(self, command: commands.Command[Any], deadline_s: float | None = None, **more: Any) -> Any:
         code = kind_of(command)
         self.asked[code] += 1
         if code == commands.POLL_AND_WAIT:
             self.waiting.set()
             if self._refuse:
                 raise of_status(self._refuse)
-        found = await self._call(command, deadline_s)
+        found = await self._call(command, deadline_s, **more)
         if isinstance(found, Polled):
             self.brought[code] += len(found.messages)
         return found

@@ -111,3 +111,61 @@ def test_a_restart_is_no_reset(tmp_path: Path) -> None:
     with kept.server:
         asyncio.run(main())
     assert not told
+
+
+COMMITS: list[Options] = [
+    {"name": "n"},
+    {"name": "n", "commit": "each"},
+    {"name": "n", "commit": "manual"},
+    {"group": "g"},
+    {"group": "g", "commit": "each"},
+    {"group": "g", "commit": "manual"},
+]
+
+
+@pytest.mark.parametrize("options", COMMITS, ids=str)
+def test_what_was_read_before_a_directory_was_put_back_is_not_committed_behind_it(
+    tmp_path: Path, options: Options
+) -> None:
+    """The commit is what opens the connection; the consumer after it would begin behind messages of the others."""
+    kept = Kept(tmp_path)
+    reader = {each: options[each] for each in options if each != "commit"}
+
+    async def main() -> None:
+        await kept.filled()
+        async with Client(url(kept.server)) as client:
+            consumer = Consumer(client, "s", "t", **options)
+            got: list[Message] = []
+            while len(got) < 150:
+                got += await consumer.get_batch()
+            await kept.rolled_back()
+            if options.get("commit") == "manual":
+                consumer.done()
+                await consumer.commit()
+            assert numbers([await consumer.get()]) == [0]
+            await consumer._session.close()  # no orderly end
+        async with Client(url(kept.server)) as client, Consumer(client, "s", "t", **reader) as consumer:
+            assert numbers(await taken(consumer, 180)) == [*COPIED, *OTHERS]
+
+    with kept.server:
+        asyncio.run(main())
+
+
+def test_what_was_read_is_committed_behind_a_restart(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+
+    async def main() -> None:
+        await kept.filled()
+        async with Client(url(kept.server)) as client:
+            consumer = Consumer(client, "s", "t", name="n", commit="manual")
+            await taken(consumer, 150)
+            consumer.done()
+            kept.server.stop()
+            kept.server.start()
+            await consumer.commit()
+            found = await client.stored_offset("n", "s", "t", 0)
+            assert found is not None and found.stored == 149
+            await consumer.close()
+
+    with kept.server:
+        asyncio.run(main())

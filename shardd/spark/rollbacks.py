@@ -16,6 +16,7 @@ from shardd.spark import archive_listing
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.positions import Offsets, Position, TopicName
+from shardd.spark.retry import ServerUnreachableError
 from shardd.spark.server import Place, Server
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def verdicts(server: Server, marks: Mapping[Place, Marks]) -> dict[Place, Verdic
 
 
 def _next(
-    open_: dict[Place, Generator[int, Mark | None, Verdict]],
+    open_: dict[Place, Generator[int, Mark | Verdict | None, Verdict]],
     answers: Mapping[Place, Mark | None],
     found: dict[Place, Verdict],
 ) -> dict[Place, int]:
@@ -98,14 +99,21 @@ class Rollbacks:
 
     def marked(self, end: Offsets, begin: Offsets | None) -> Offsets:
         """The end of a batch with its marks; `begin` as `checked` gave it. Where the connection is another one by now
-        there are those of before alone, which are compared next time. `ServerUnreachableError`."""
+        there are those of before alone, which are compared next time, and so where the server does not answer any
+        more. `ServerUnreachableError` without a begin."""
         asked: dict[Place, int] = {}
         for name, places in end.places.items():
             for n, place in places.items():
                 was = None if begin is None else begin.places.get(name, {}).get(n)
                 if place.offset and (was is None or was != place):
                     asked[name, n] = place.offset - 1
-        found = self._server.marks_at(asked)
+        try:
+            found = self._server.marks_at(asked)
+        except ServerUnreachableError as error:
+            if begin is None:
+                raise
+            _log.warning("the batch keeps the marks of the one before: %s", error)
+            found = {}
         same = begin is None or self._server.connections == self._connection
         marked = {
             name: {
@@ -168,7 +176,7 @@ def with_own_archives(
     server: Server, options: SourceOptions, bounds: Mapping[TopicName, TopicBounds], losses: Losses
 ) -> SourceOptions:
     """The options without archives of messages that the server does not have. `DataLossError`."""
-    if options.archive_path is None or options.read_mode is not ReadMode.AUTO:
+    if options.archive_path is None or options.read_mode not in (ReadMode.AUTO, ReadMode.COLD):
         return options
     foreign = foreign_archives(server, options.archive_path, bounds)
     for name, n in sorted(foreign):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +29,6 @@ _log = logging.getLogger(__name__)
 NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
 READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
 
-_PATIENCE_MIN_S: Final = 0.1
 _POLLS_AT_ONCE: Final = 16  # of one message each, however large
 
 T = TypeVar("T")
@@ -69,7 +67,7 @@ class Server:
         self._timeout_s = timeout_s
         self._retries = retries
         self._connection: Connection | None = None
-        self._limit_s = self._until_s = math.inf
+        self._limit_s = math.inf
         self.connections = 0  # that were made: behind a new one the server may have other files
         self._stock = False  # no extension commands
         self._syncs = True  # GET_PARTITION_BOUNDS takes the question for one
@@ -84,10 +82,12 @@ class Server:
 
     def _call(self, ask: Callable[[Connection], T]) -> T:
         """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses."""
+        silent: set[str] = set()
+        first = 0 if self._connection is None else self._servers.index(self._connection.address)
         for attempt in range(self._retries.count + 1):
             if attempt:
                 self._retries.pause(attempt)
-            address = self._servers[attempt % len(self._servers)]
+            address = self._servers[(first + attempt) % len(self._servers)]
             try:
                 if self._connection is None:
                     self._connection = Connection(address, self._credentials, timeout_s=self._patience_s())
@@ -98,27 +98,29 @@ class Server:
                 if not is_transient(error):
                     raise
                 self.close()
-                self._check_silence(address, error)
+                if self._limit_s < math.inf and isinstance(error.__cause__, TimeoutError):
+                    silent.add(address)
+                    if silent.issuperset(self._servers):
+                        raise SilentServerError(address, self._patience_s()) from error
+                else:
+                    silent.clear()
                 fault = error
                 _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
 
     @contextmanager
     def within(self, limit_s: float) -> Iterator[None]:
-        """A server that is silent is not waited for any longer than this in all: `SilentServerError`. One that refuses
-        connections is tried as often as ever."""
-        self._limit_s, self._until_s = limit_s, time.monotonic() + limit_s
+        """All servers together are not waited for any longer than this for one answer: `SilentServerError`. A server
+        that refuses connections, or answers, is not silent: it is tried as often as ever."""
+        self._limit_s = limit_s
         try:
             yield
         finally:
-            self._limit_s = self._until_s = math.inf
+            self._limit_s = math.inf
 
     def _patience_s(self) -> float:
-        return max(min(self._timeout_s, self._until_s - time.monotonic()), _PATIENCE_MIN_S)
-
-    def _check_silence(self, address: str, error: Exception) -> None:
-        if isinstance(error.__cause__, TimeoutError) and time.monotonic() >= self._until_s:
-            raise SilentServerError(address, self._limit_s) from error
+        """For one answer of one server."""
+        return min(self._timeout_s, self._limit_s / len(self._servers))
 
     # ---- topics ----
 

@@ -60,8 +60,9 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _compare_archives(self, bounds: Bounds) -> None:
         """Once on each connection: behind a new one the server may have other files."""
         if self._compared_on != self._server.connections:
+            connection = self._server.connections  # the comparison may make another one
             self._options = with_own_archives(self._server, self._options, bounds, self._no_losses())
-            self._compared_on = self._server.connections
+            self._compared_on = connection
 
     # ---- offsets ----
 

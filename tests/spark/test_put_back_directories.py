@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,6 +189,16 @@ def test_an_archive_of_before_a_roll_back_is_data_loss_and_gives_no_row(kept: Ke
     assert set(Stream(topic.options(**with_archive, failOnDataLoss="false")).run()) == topic.rows()
     with pytest.raises(PipelineError, match="put back"):
         archived(topic, root)
+
+
+@pytest.mark.parametrize("mode", ["auto", "cold"])
+def test_a_query_of_any_mode_reads_no_archive_of_other_messages(kept: Kept, tmp_path: Path, mode: str) -> None:
+    archived(kept.topic, tmp_path / "archive")
+    topic = kept.put_back(OTHERS)
+    end = json.dumps({"shop/rows": {"0": COPIED + READ - 100}})
+    of_mode = {**EARLIEST, "archivePath": str(tmp_path / "archive"), "readMode": mode, "endingOffsets": end}
+    with pytest.raises(DataLossError, match="put back"):
+        everything(topic.options(**of_mode))
 
 
 def test_an_archive_that_ends_behind_the_server_is_data_loss(kept: Kept, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.hostile.matrix.lines import (
 from tests.hostile.matrix.target import MatrixServer
 from tests.support.stalls import stopped
 
-COUNT = 40
+COUNT = 16
 PLAIN = [line for line in SHORT if line.door != "https"]
 SECURE = [line for line in SHORT if line.door == "https"]
 STANDING_S = 3.0

@@ -201,7 +201,7 @@ def test_a_purge_under_a_checkpoint_is_data_loss(spark: SparkSession, topic: Top
     topic.payloads.clear()
     topic.send(0, 5000)
     settle(topic)
-    fails(lambda: run_stream(spark, topic, tmp_path, startingOffsets="earliest"), "was purged, made anew or restored")
+    fails(lambda: run_stream(spark, topic, tmp_path, startingOffsets="earliest"), "was purged, made anew, restored")
 
 
 def test_a_server_without_our_extensions_is_read_over_the_classic_wire(spark: SparkSession, topic: Topic) -> None:

@@ -363,11 +363,11 @@ class Model:
     @staticmethod
     def _before(query: Query, key: tuple[str, int, int, int], history: History, start: int) -> tuple[int, int]:
         """Where a stream goes on that has read nothing of this life: where it was in the one before, if that had the
-        same messages up to there, else at what is kept."""
+        same messages up to there, else at what was kept when it was planned."""
         for life in range(history.life - 1, -1, -1):
             _, following = query.seen.get((*key[:3], life), (0, None))
             if following is not None and following > history.shared:
-                return history.floor, history.floor
+                break
             if following is not None:
                 return following, following
         return (min(start, history.floor),) * 2

@@ -34,8 +34,9 @@ def test_a_second_run_decides_unless_the_first_was_a_finding(
 
 
 def test_many_failures_are_not_the_machine() -> None:
-    names = [f"tests/server/test_{number}.py::test" for number in range(again_alone.AGAIN_AT_MOST + 1)]
+    names = [f"tests/server/test_{number}.py::test" for number in range(again_alone.FILES_AGAIN_AT_MOST + 1)]
     assert again_alone.worth_another_run(names[:-1])
+    assert again_alone.worth_another_run([f"{names[0]}[{number}]" for number in range(100)])
     assert not again_alone.worth_another_run(names)
     assert not again_alone.worth_another_run([])
 

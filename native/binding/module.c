@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "log/expiry_clock.h"
 #include "log/producers.h"
 #include "log/record.h"
 
@@ -98,6 +99,7 @@ static const constant constants[] = {
     {"LEVEL_WRITTEN", LEVEL_WRITTEN},
     {"LEVEL_MEMORY", LEVEL_MEMORY},
     {"LEVEL_DURABLE", LEVEL_DURABLE},
+    {"CLOCK_STEP_US", CLOCK_STEP_US},
     {"OFFSET_CONSUMER", OFFSET_CONSUMER},
     {"OFFSET_GROUP", OFFSET_GROUP},
     {"DIALECT_CLASSIC", DIALECT_CLASSIC},

@@ -1,31 +1,14 @@
 /* The believed clock and the one of stamps: jumps of the wall clock, starts, what was stored while one was doubted. */
 #include "check.h"
+#include "stepped_clock.h"
 #include "log/expiry_clock.h"
 
 #define SECOND UINT64_C(1000000)
 #define HOUR (3600 * SECOND)
 
-static uint64_t wall_now;
-static int64_t since_boot;
-
-static uint64_t wall(void *context) {
-    (void)context;
-    return wall_now;
-}
-
-static int64_t monotonic(void *context) {
-    (void)context;
-    return since_boot;
-}
-
-static void pass(uint64_t us) {
-    wall_now += us;
-    since_boot += (int64_t)us;
-}
-
 static expiry_clock fresh(uint64_t jump_max_us) {
     wall_now = 5000000 * SECOND;
-    since_boot = 7000000;
+    monotonic_now = 7000000;
     return (expiry_clock){.wall_us = wall, .monotonic_us = monotonic, .own = {.jump_max_us = jump_max_us}};
 }
 
@@ -165,7 +148,7 @@ static void test_a_start_goes_on_with_what_was_known(void) {
     expiry_clock_begin(&c, &within);
     CHECK_EQUAL(expiry_clock_stamp(&c), wall_now - 2 * HOUR);
     c = fresh(HOUR);
-    since_boot = (int64_t)(2 * HOUR);
+    monotonic_now = (int64_t)(2 * HOUR);
     within.believed_doubted_us = within.stamps_doubted_us = 3000 * SECOND; /* and what has passed of the doubt counts */
     expiry_clock_begin(&c, &within);
     CHECK_EQUAL(expiry_clock_stamp(&c), wall_now - 2 * HOUR);

@@ -1,5 +1,6 @@
 /* Times ahead of the believed clock: they age from the moment when their segment is sealed, that is known after a
  * start, and a segment of them does not grow for ever. */
+#include "stepped_clock.h"
 #include "test_partition_support.h"
 
 #include "log/expiry_clock.h"
@@ -11,26 +12,9 @@
 #define YEAR (365 * DAY)
 #define EXPIRY (10 * SECOND)
 
-static uint64_t wall_now;
-static int64_t monotonic_now;
 static expiry_clock test_clock; /* believes every wall clock */
 static partition_limits limits;
 static char trash[160];
-
-static uint64_t wall(void *context) {
-    (void)context;
-    return wall_now;
-}
-
-static int64_t monotonic(void *context) {
-    (void)context;
-    return monotonic_now;
-}
-
-static void pass(uint64_t us) {
-    wall_now += us;
-    monotonic_now += (int64_t)us;
-}
 
 static partition_options options_with(partition_limits l) {
     partition_options options = options_of(1 << 20);

@@ -1,23 +1,11 @@
 /* When segments of a partition are sealed before they are full by the server's size, and the limit of its bytes. */
+#include "stepped_clock.h"
 #include "test_partition_support.h"
 
 #include "log/expiry_clock.h"
 
 #define SECOND UINT64_C(1000000)
 #define RECORD 264u /* of 200 bytes */
-
-static uint64_t wall_now;
-static int64_t monotonic_now;
-
-static uint64_t wall(void *context) {
-    (void)context;
-    return wall_now;
-}
-
-static int64_t monotonic(void *context) {
-    (void)context;
-    return monotonic_now;
-}
 
 static char trash[160];
 static expiry_clock test_clock;

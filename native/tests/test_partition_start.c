@@ -1,5 +1,6 @@
 /* The log start: by age, by limits, by size; what stored offsets hold back; what a restart knows of it; clocks that
  * jump. */
+#include "stepped_clock.h"
 #include "test_partition_support.h"
 
 #include "log/expiry_clock.h"
@@ -9,26 +10,8 @@
 
 #define SECOND UINT64_C(1000000)
 
-static uint64_t wall_now;
-static int64_t monotonic_now;
-
-static uint64_t wall(void *context) {
-    (void)context;
-    return wall_now;
-}
-
-static int64_t monotonic(void *context) {
-    (void)context;
-    return monotonic_now;
-}
-
 static expiry_clock fresh_clock(uint64_t jump_max_us) {
     return (expiry_clock){.wall_us = wall, .monotonic_us = monotonic, .own = {.jump_max_us = jump_max_us}};
-}
-
-static void pass(uint64_t us) {
-    wall_now += us;
-    monotonic_now += (int64_t)us;
 }
 
 static char trash[160];

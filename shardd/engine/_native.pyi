@@ -40,6 +40,7 @@ LEVEL_MEMORY: Final[int]
 LEVEL_DURABLE: Final[int]
 OFFSET_CONSUMER: Final[int]
 OFFSET_GROUP: Final[int]
+CLOCK_STEP_US: Final[int]  # times and clocks that are nearer do not differ
 
 # What clients connect to (native/src/engine/listeners.h).
 LISTENER_TCP: Final[int]

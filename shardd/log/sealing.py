@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from shardd.engine import ExpiryClock, _native
 from shardd.log import layout
 from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
@@ -30,16 +30,10 @@ from shardd.log.segment_reader import layout_of, log_path, opened, opened_index,
 from shardd.log.single_pass import LogPass
 from shardd.runtime.throttle import Throttle
 
-if TYPE_CHECKING:
-    from shardd.engine import ExpiryClock
-
-
-_AHEAD_US: Final = 1_000_000  # CLOCK_STEP_US of native/src/log/expiry_clock.h
-
 
 def counted_at(timestamp: int, clock: ExpiryClock) -> int:
     """For Manifest.counted_us of a segment that is sealed now, or is seen now with such times for the first time."""
-    is_ahead = timestamp - max(clock.now_us, clock.stamp_us) >= _AHEAD_US
+    is_ahead = timestamp - max(clock.now_us, clock.stamp_us) >= _native.CLOCK_STEP_US
     return clock.now_us if is_ahead else 0
 
 
@@ -48,8 +42,9 @@ def seal_segment(
 ) -> tuple[int, str | None]:
     """(bytes of the log, None), or a sentence when it cannot be sealed because it is not whole. (0, None): the segment
     is gone, sealed already, or holds ranges that were isolated. Log and index are on the device before the manifest
-    says so. `clock`: where times are ahead of it, when that was is written down, also for what is sealed already; None:
-    it is nobody's. OSError, and SyncFailedError when the log or the directory could not be synced."""
+    says so. `clock`: where times are ahead of it, the time of sealing is written down, also of a segment that is sealed
+    already; None: no clock is looked at. OSError, and SyncFailedError when the log or the directory could not be
+    synced."""
     with ExitStack() as stack:
         try:
             here = Path(f"/proc/self/fd/{stack.enter_context(opened(directory, os.O_RDONLY | os.O_DIRECTORY))}")

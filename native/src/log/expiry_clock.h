@@ -30,7 +30,7 @@ typedef struct clock_memory {
     uint64_t doubts[SHARED_DOUBTS][2];               /* as in shared_clock */
 } clock_memory;
 
-/* Of a machine, not of a test; shared by nobody yet. */
+/* That of the machine, and not of a test. No process shares it yet. */
 expiry_clock expiry_clock_of_system(void);
 uint64_t expiry_clock_now(expiry_clock *c);
 /* For what is stored now. May fall, when the wall clock was set back and that is believed. */

@@ -5,11 +5,17 @@
 
 #include "log/expiry_clock.h"
 
+uint64_t partition_now(const partition *p) { return p->clock != NULL ? expiry_clock_now(p->clock) : 0; }
+
 /* After a boot stamps may rightly be ahead of what is believed. */
 bool partition_is_ahead(const partition *p, uint64_t timestamp, uint64_t now) {
     if (p->clock == NULL || timestamp < now || timestamp - now < CLOCK_STEP_US) return false;
     uint64_t stamps = expiry_clock_stamp(p->clock);
     return timestamp > stamps && timestamp - stamps >= CLOCK_STEP_US;
+}
+
+uint64_t partition_counted_at(const partition *p, uint64_t timestamp, uint64_t now) {
+    return partition_is_ahead(p, timestamp, now) ? now : 0;
 }
 
 static uint64_t least(uint64_t timestamp, uint64_t counted_us) {

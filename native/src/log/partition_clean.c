@@ -59,8 +59,6 @@ static void limit_bytes(partition *p) {
         if (partition_drop_oldest(p) == 0) return;
 }
 
-static uint64_t now_of(const partition *p) { return p->clock != NULL ? expiry_clock_now(p->clock) : 0; }
-
 static bool has_aged(const partition *p, const segment *s, uint64_t age, uint64_t now) {
     return expiry_clock_reaches(p->clock, partition_began(s), age) <= now;
 }
@@ -123,7 +121,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     uint32_t status = remove_hidden(p, trash, &out->removed);
     for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
     out->held |= p->start.held || p->start.limit_held;
-    out->ahead = partition_is_ahead(p, p->last_timestamp, now_of(p));
+    out->ahead = partition_is_ahead(p, p->last_timestamp, partition_now(p));
     uint64_t passed = p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : UINT64_MAX;
     out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
     uint64_t end = p->start.hidden > 0 ? p->segments.items[1].start_offset : 0;
@@ -147,7 +145,7 @@ bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){0};
     if (p->closed || p->state != 0 || p->segments.count == 0) return false;
     segment *s = &p->segments.items[p->start.hidden];
-    uint64_t first = partition_counted(p, s, s->first_timestamp, now_of(p));
+    uint64_t first = partition_counted(p, s, s->first_timestamp, partition_now(p));
     *out = (partition_oldest){.first_timestamp = first,
                               .bytes = s->log_bytes - p->start.bytes,
                               .only_active = p->start.hidden + 1 == p->segments.count};

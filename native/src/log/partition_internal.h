@@ -182,8 +182,12 @@ static inline void partition_expire_due(partition *p) {
 static inline void partition_barrier_moved(partition *p) {
     if (p->start.held) p->start.expires_at_us = 0;
 }
+/* By the believed clock; 0 without one. */
+uint64_t partition_now(const partition *p);
 /* Whether a time is further ahead than any clock of this server says (docs/adr/0135-times-that-are-ahead.md). */
 bool partition_is_ahead(const partition *p, uint64_t timestamp, uint64_t now);
+/* segment.h's counted_us of what is sealed or begun `now`, with such a time: 0 unless that is ahead. */
+uint64_t partition_counted_at(const partition *p, uint64_t timestamp, uint64_t now);
 /* When a record of the segment with that timestamp counts as stored, by the believed clock, which says `now`. */
 uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, uint64_t now);
 /* The same of the first record of the active segment, as far as that decides when it is sealed. */

@@ -1,7 +1,6 @@
 /* The next segment: when one is made, and what has to hold before. */
 #include "log/partition_internal.h"
 
-#include "log/expiry_clock.h"
 #include "log/partition_files.h"
 
 #include <endian.h>
@@ -41,13 +40,12 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     partition_give_back(p);
     if (p->segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
     uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
-    uint64_t believed = p->clock != NULL ? expiry_clock_now(p->clock) : 0;
-    uint64_t counted_us = partition_is_ahead(p, born_at, believed) ? believed : 0;
+    uint64_t believed = partition_now(p), counted_us = partition_counted_at(p, born_at, believed);
     if (partition_manifest_make(p, born_at, counted_us) != 0 ||
         segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
         return partition_refused(p, errno);
     segment *s = segment_active(&p->segments);
-    if (p->segments.count > 1) s[-1].counted_us = partition_is_ahead(p, p->last_timestamp, believed) ? believed : 0;
+    if (p->segments.count > 1) s[-1].counted_us = partition_counted_at(p, p->last_timestamp, believed);
     s->counted_us = counted_us;
     s->first_timestamp = s->last_timestamp = p->last_timestamp;
     s->manifest_dirty = true;

@@ -43,10 +43,8 @@ static bool lower_offsets(partition *p) {
     return any && p->state == 0;
 }
 
-static uint64_t now_of(const partition *p) { return p->clock != NULL ? expiry_clock_now(p->clock) : 0; }
-
 bool partition_open_offsets(partition *p) {
-    if (offsets_open(&p->offsets, now_of(p)) != 0) {
+    if (offsets_open(&p->offsets, partition_now(p)) != 0) {
         side_failed(&p->offsets_side, errno);
         return false;
     }
@@ -68,7 +66,8 @@ bool partition_offset_is_of(const partition *p, uint32_t id, uint64_t name) {
 }
 
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value) {
-    return !p->closed && offsets_read(&p->offsets, kind, id, now_of(p), p->state == 0, value);
+    if (p->closed || p->offsets.count == 0) return false; /* no look at the clock in each poll */
+    return offsets_read(&p->offsets, kind, id, partition_now(p), p->state == 0, value);
 }
 
 uint32_t partition_offsets_known(partition *p) { return p->closed ? 0 : partition_have_offsets(p); }
@@ -86,7 +85,7 @@ uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
     partition_barrier_moved(p);
-    offset_use use = {.used_us = now_of(p), .owner = by->owner, .name = by->name};
+    offset_use use = {.used_us = partition_now(p), .owner = by->owner, .name = by->name};
     return offsets_store(&p->offsets, kind, id, value, &use);
 }
 
@@ -96,7 +95,7 @@ uint32_t partition_offsets_unused(partition *p, uint32_t from, uint32_t count, u
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
     uint64_t before = age_us == 0 ? UINT64_MAX : 0; /* what was used while a clock was doubted, when the doubt ended */
-    if (age_us > 0 && p->clock != NULL) before = expiry_clock_first_younger(p->clock, now_of(p), age_us);
+    if (age_us > 0 && p->clock != NULL) before = expiry_clock_first_younger(p->clock, partition_now(p), age_us);
     *next = offsets_unused(&p->offsets, from, count, before, visit, context);
     return 0;
 }

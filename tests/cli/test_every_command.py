@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-import typer
 
-from shardd.cli.main import app
 from shardd.client import SyncClient
 from tests.cli.forked import Forks
+from tests.support.command_tree import commands
 from tests.support.generated import examples
 from tests.support.server import ONE_SHARD, Server
 
@@ -46,16 +45,6 @@ WORDS: Final = {
 }
 
 
-def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-    if not hasattr(command, "list_commands"):
-        yield words, list(command.params)
-        return
-    context = typer.Context(command, info_name="shardd")
-    for name in command.list_commands(context):
-        if words or name not in LEFT_OUT:
-            yield from commands(command.get_command(context, name), (*words, name))
-
-
 def line(words: tuple[str, ...], parameters: list[Any]) -> list[str]:
     if " ".join(words) in LINES:
         return [*words, *LINES[" ".join(words)]]
@@ -68,9 +57,7 @@ def line(words: tuple[str, ...], parameters: list[Any]) -> list[str]:
     return said
 
 
-COMMANDS: Final = {
-    " ".join(words): line(words, parameters) for words, parameters in commands(typer.main.get_command(app))
-}
+COMMANDS: Final = {" ".join(words): line(words, parameters) for words, parameters in commands(LEFT_OUT).items()}
 
 
 @pytest.fixture(scope="module")

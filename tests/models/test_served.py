@@ -3,7 +3,6 @@ The canaries show that the model finds what it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -22,18 +21,10 @@ from tests.models.door_readers import (
     SubscribedReader,
 )
 from tests.models.history import Broken, demand
-from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, ServedDoors, ServedWorld, Site
+from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, ServedWorld, Site
 from tests.models.world import model_settings
 
 SETTINGS: Final = model_settings(5, steps=12, most=300)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with ServedDoors(tmp_path_factory.mktemp("served") / "data") as server:
-        made = Site(server)
-        yield made
-        made.close()
 
 
 def served(machine: type[ServedWorld], site: Site) -> Any:

@@ -3,7 +3,7 @@ retention and partitions that come and go. The canaries show that the model find
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 import pytest
@@ -22,20 +22,12 @@ from tests.models.door_writers import (
     Writer,
 )
 from tests.models.history import Broken, WriterAccount, demand
-from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, ServedDoors, ServedWorld, Site
+from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, ServedWorld, Site
 from tests.models.world import model_settings
 
 SETTINGS: Final = model_settings(4, steps=12, most=300)
 _OF_LIFTBRIDGE: Final = "lb."
 KINDS: Final = (HttpWriter, CommandWriter, ProducerWriter, LiftbridgeWriter, NatsWriter)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with ServedDoors(tmp_path_factory.mktemp("written") / "data") as server:
-        made = Site(server)
-        yield made
-        made.close()
 
 
 class OneWriter(ServedWorld):

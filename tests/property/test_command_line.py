@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardd.cli.main import app
 from shardd.client import SyncClient
 from tests.cli.transcript import invoked
+from tests.support.command_tree import commands
 from tests.support.generated import examples
 from tests.support.server import ONE_SHARD, Server
 
@@ -101,17 +100,7 @@ LEFT_OUT = {
 """They ask no server, run for long, or need programs of their own; `top` and `tail` do not end."""
 
 
-def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-    if not hasattr(command, "list_commands"):
-        yield words, list(command.params)
-        return
-    context = typer.Context(command, info_name="shardd")
-    for name in command.list_commands(context):
-        if words or name not in LEFT_OUT:
-            yield from commands(command.get_command(context, name), (*words, name))
-
-
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = commands(LEFT_OUT)
 
 
 @pytest.fixture(scope="module")

@@ -130,21 +130,26 @@ def _archives_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rollbacks, "foreign_archives", lambda *_: frozenset())
 
 
-@pytest.mark.parametrize("plant", [_marks_are_not_compared, _archives_are_not_compared])
-def test_a_planted_fault_about_directories_that_are_put_back_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    plant(monkeypatch)
-    world = World(tmp_path)
+def _require_found(directory: Path, change: Callable[[Model], None]) -> None:
+    """The fault that is planted, by runs before and behind such a change."""
+    world = World(directory)
     try:
         with pytest.raises(BrokenPromiseError):
             for seed in range(4):
                 model = Model(world, seed, restores=False, restarts=False)
                 model.run(60)
-                model.roll_back()
+                change(model)
                 model.run(60)
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("plant", [_marks_are_not_compared, _archives_are_not_compared])
+def test_a_planted_fault_about_directories_that_are_put_back_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    plant(monkeypatch)
+    _require_found(tmp_path, Model.roll_back)
 
 
 def _another_server_is_the_same(patch: pytest.MonkeyPatch) -> None:
@@ -159,19 +164,13 @@ def _another_server_is_the_same(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_planted_fault_about_other_servers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace_and_send(model: Model) -> None:
+        model.replace()
+        for topic, partition in list(model.world.now):
+            model.world.send(topic, partition, 300)
+
     _another_server_is_the_same(monkeypatch)
-    world = World(tmp_path)
-    try:
-        with pytest.raises(BrokenPromiseError):
-            for seed in range(4):
-                model = Model(world, seed, restores=False, restarts=False)
-                model.run(60)
-                model.replace()
-                for topic, partition in list(world.now):
-                    world.send(topic, partition, 300)
-                model.run(60)
-    finally:
-        world.close()
+    _require_found(tmp_path, replace_and_send)
 
 
 @pytest.mark.parametrize("plant", [None, _any_directory])

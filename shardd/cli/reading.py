@@ -113,7 +113,7 @@ async def polled(
 ) -> AsyncIterator[Any]:
     """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
     reached. A span without end tells on the standard error what is gone and goes on; CommandError, behind the last
-    answer, when offsets of one with an end are gone. `grows`: partitions come and go, and there is no end."""
+    answer, when offsets of one with an end are gone. `grows`: partitions come and go, and the reading has no end."""
     import asyncio
 
     from shardd.cli.places import Places, asks_positions

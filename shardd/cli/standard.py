@@ -103,7 +103,7 @@ def out(data: bytes) -> None:
 
 def carried_out(work: Callable[[], None], *, says: bool = True) -> None:
     """Ends the process with the status of the command, when all that it wrote is written. `says`: an interruption
-    is told; nothing is said while somebody types."""
+    is told; a completion while a user types says nothing."""
     status: int | str | None = 0
     is_told = not says
     try:
@@ -143,7 +143,8 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _hush() -> None:
-    """The process ends: what asyncio left half done, where it was interrupted itself, is nobody's fault."""
+    """The process ends: asyncio was interrupted itself, and its complaints about half-done tasks would hide the
+    sentence of the command."""
     import logging
     import warnings
 

@@ -158,8 +158,8 @@ class Histories:
         return known is not None and known.incarnation != history.incarnation
 
     def take(self, place: Place, polled: Polled) -> list[Message]:
-        """What of an answer belongs to the place, which moves behind it; nothing of one on a connection on which
-        `prove` was not asked. HistoryChangedError, MessagesLostError."""
+        """The messages of an answer that belong to the place, which moves behind them; no message where `prove` was not
+        asked on the connection of the answer. HistoryChangedError, MessagesLostError."""
         if not self._remembered.is_proven(place.partition):
             return []
         if is_another(place, polled):

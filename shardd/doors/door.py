@@ -38,9 +38,9 @@ _NOBODY = -1
 
 
 class DoorClient:
-    """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: who has
-    logged in last; -1: nobody. `owner`: for whom counts what it stores (`LoggedIn`). `at_work`: commands that
-    are not answered yet.
+    """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: the
+    user of the last login; -1: there was no login. `owner`: the user for which its stored things count (`LoggedIn`).
+    `at_work`: commands that are not answered yet.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 

@@ -11,7 +11,7 @@ import heapq
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -48,6 +48,11 @@ class _Barriers(NamedTuple):
     held: set[int]
     overtaken: set[int]
     ahead: set[int]
+
+
+def _listed(names: Sequence[object]) -> str:
+    """For one line of the log."""
+    return ", ".join(map(str, names[:TOLD_MAX])) + (" ..." if len(names) > TOLD_MAX else "")
 
 
 class Retention:
@@ -131,7 +136,7 @@ class Retention:
             _log.warning(
                 "%d topics keep everything, whatever their expiry and size, until `shardd retention enable`; at least "
                 "this would go: %s",
-                len(kept), ", ".join(map(str, most[:TOLD_MAX])) + (" ..." if len(kept) > TOLD_MAX else ""),
+                len(kept), _listed(most),
             )  # fmt: skip
 
         held = await turn.beside(preview_held, self._data, self._state(), self._limits, now_us, turn.throttle)
@@ -139,7 +144,7 @@ class Retention:
             _log.warning(
                 "%d topics of earlier versions let stored offsets hold messages beyond size or count until "
                 "`shardd topic set STREAM TOPIC size_held_max=\"0 s\"`; at most this would go: %s",
-                len(held), ", ".join(map(str, held[:TOLD_MAX])) + (" ..." if len(held) > TOLD_MAX else ""),
+                len(held), _listed(held),
             )  # fmt: skip
 
     def _steps(self, trash: str, barriers: _Barriers) -> Iterator[None]:
@@ -254,12 +259,11 @@ class Retention:
     def _tell_ahead(self, ahead: set[int]) -> None:
         """In the log when it begins."""
         begun = sorted(ahead - self._ahead)
-        names = ", ".join(map(partition_text, begun[:TOLD_MAX])) + (" ..." if len(begun) > TOLD_MAX else "")
         if begun:
             _log.warning(
                 "%d partitions carry times ahead of the clock, later messages get the same, and all of them age from "
                 "the moment when their segment was sealed: %s",
-                len(begun), names,
+                len(begun), _listed([partition_text(number) for number in begun]),
             )  # fmt: skip
         self._ahead = ahead
 

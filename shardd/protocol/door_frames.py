@@ -107,8 +107,8 @@ class LoginWithAccessToken(_Payload):
 
 
 class LoggedIn(_Payload):
-    """The handle is good on this connection only. `owner`: the user for whom counts what is stored in its name, as an
-    incarnation; 0: for no user."""
+    """The handle is good on this connection only. `owner`: the user for which the things stored in its name count, as
+    an incarnation; 0: for no user."""
 
     handle: int
     user_id: int

@@ -12,7 +12,7 @@ from typing import Final, Literal, Self
 
 from shardd.client import commands, statuses
 from shardd.client.client import Client
-from shardd.client.errors import ClientError, ClosedError, ServerError, SettingsError
+from shardd.client.errors import ClientError, ClosedError, DeadlineError, ServerError, SettingsError
 from shardd.client.history import Histories, Loss, OnLoss, OnReset, Reset
 from shardd.client.marks import Verdict
 from shardd.client.membership import Membership, Source, is_no_member
@@ -178,8 +178,9 @@ class Consumer:
 
     async def _store(self, place: Place) -> None:
         """Never on a connection on which what was read is not proven: behind a directory that was put back the offset
-        means messages that were not read."""
-        while (offset := place.to_store()) is not None:
+        means messages that were not read. All connections together have one deadline."""
+        offset, until = place.to_store(), self._session.until(None)
+        while offset is not None:
             verdict = await self._histories.verdict(place, partial(self._polls.first_from, place.partition))
             if verdict is Verdict.OTHER:
                 place.done = place.stored  # the next poll resets it
@@ -196,12 +197,17 @@ class Consumer:
                 group=self._group,
                 history=place.history,
             )
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                raise DeadlineError("connections ended before the server said that the offset is stored")
             try:
-                await self._session.call(command, fits=partial(self._histories.is_proven, place.partition))
+                await self._session.call(command, left_s, fits=partial(self._histories.is_proven, place.partition))
             except NewConnectionError:
+                offset = place.to_store()
                 continue
             place.store(offset)
             self._histories.committed(place.partition)
+            return
 
     def done(self) -> None:
         """The message that was handed out last is processed; the next `commit` stores it."""

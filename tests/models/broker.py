@@ -25,6 +25,7 @@ _TOPIC: Final = struct.Struct("<IQIQBQBQQ")
 _PARTITION: Final = struct.Struct("<IQIQQQ")
 _BOUNDS: Final = struct.Struct("<IIQQQQQQI")
 _EXTENSIONS: Final = 0x5344_0000
+STORE_POSITION: Final = _EXTENSIONS + 0x1A
 OFFERED: Final = (0x10, 0x18, 0x19, 0x1A, 0x30, 0x31)
 
 
@@ -83,7 +84,7 @@ class Broker:
             605: self._leave,
             _EXTENSIONS: self._extensions,
             _EXTENSIONS + 0x10: self._bounds,
-            _EXTENSIONS + 0x1A: self._store_position,
+            STORE_POSITION: self._store_position,
             _EXTENSIONS + 0x30: self._init_producer,
         }
 

@@ -174,7 +174,7 @@ class ReaderWorld(World):
         until = self.loop.time() + END_S
         while self.account.missing() and self.loop.time() < until:
             for key in self.readers:
-                while await self._read(key, 3.0, together=True):
+                while self.loop.time() < until and await self._read(key, 3.0, together=True):
                     pass
             for group in self.broker.groups.values():
                 group.expire()

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardd.client.errors import DeadlineError
 from shardd.client.history import Loss
+from tests.models.broker import STORE_POSITION
 from tests.models.readers import ReaderWorld
+from tests.models.wires import Pipe
 from tests.models.writers import WriterWorld
 
 
@@ -34,6 +37,25 @@ def test_gap_in_the_first_answer_of_a_consumer_is_told(reading: ReaderWorld) -> 
     reading.account.excused[1] = {1, 2}
     reading.read(0, 1.0, 20, False)
     assert told == [Loss(0, 1, 3)]
+
+
+def test_commit_that_is_never_answered_ends_at_its_deadline(reading: ReaderWorld) -> None:
+    """The connection falls silent, the next one is proven, and the offset is asked to be stored again."""
+    reading.begin(1, 1, "manual", "earliest", "skip", False, 4)
+    reading.read(0, 1.0, 1, False)
+    asked = reading.broker.asked
+
+    def no_store(pipe: Pipe, code: int, payload: bytes) -> None:
+        if code != STORE_POSITION:
+            asked(pipe, code, payload)
+
+    reading.broker.asked = no_store  # type: ignore[method-assign]
+    consumer, began_s = reading.readers[0], reading.loop.time()
+    consumer.done()
+    with pytest.raises(DeadlineError):
+        reading.run(consumer.commit())
+    assert reading.loop.time() - began_s < 3 * reading.settings.deadline_s
+    reading.broker.asked = asked  # type: ignore[method-assign]
 
 
 def test_producer_whose_connection_broke_does_not_spin_until_it_tries_again(writing: WriterWorld) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -21,11 +22,12 @@ DELAY_S: Final = 0.002
 SILENT_MAX_S: Final = 40.0  # then keepalive ends the broker's side of a silent connection
 PROGRESS_S: Final = 0.05
 STEPS_MAX: Final = 20_000
+RUN_MAX_S: Final = 2_000.0  # virtual, of one piece of work
 _HEAD: Final = wire.FRAME_HEAD
 
 
 class BusyError(Broken):
-    """The clock does not go on."""
+    """The clock does not go on, or work does not end."""
 
 
 class Answering(Protocol):
@@ -158,11 +160,15 @@ class ModelLoop(SimLoop):
         self._made = 0
         self._looked_at = 0.0
         self.is_stuck = False
+        self.ends_at = math.inf
         self._steps_before = 0
         self.after_step = self._look
 
     def _look(self) -> None:
-        """Whether something goes on for ever without waiting."""
+        """Whether something goes on for ever, without waiting or with it."""
+        if self.time() > self.ends_at:
+            self.is_stuck = True
+            raise BusyError(f"it does not end within {RUN_MAX_S} s")
         if self.time() > self._looked_at + PROGRESS_S:
             self._looked_at, self._steps_before = self.time(), self.steps
         elif self.steps > self._steps_before + STEPS_MAX:

@@ -16,7 +16,7 @@ from shardd.client import Client, session
 from shardd.client.settings import Settings
 from tests.models.broker import Broker
 from tests.models.history import Broken, TopicHistory
-from tests.models.wires import BusyError, ModelLoop
+from tests.models.wires import RUN_MAX_S, BusyError, ModelLoop
 
 PARTITIONS_MAX: Final = 3
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class World(RuleBasedStateMachine):
         if self.loop.is_stuck:
             work.close()
             raise BusyError("it is stuck")
+        self.loop.ends_at = self.loop.time() + RUN_MAX_S
         found = self.loop.run_until_complete(work)
         if self.errors:
             raise self.errors[0]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.server import SERVERS, Server
-from tests.support.side_by_side import ONE_JVM, FilesTogether, unit_of
+from tests.support.side_by_side import FilesTogether, begins_late
 
 MakeServer = Callable[..., Server]
 LOG_CHARACTERS: Final = 4000
@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first: at the end of a run side by side nobody waits for one process."""
-    items.sort(key=lambda item: unit_of(item.nodeid.partition("::")[0]) != ONE_JVM)
+    items.sort(key=lambda item: begins_late(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown without pytest-xdist

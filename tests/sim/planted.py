@@ -101,7 +101,7 @@ class SubmissionTwice(Planted):
 class StaleCommit(Planted):
     name = "stale member's commit accepted"
     fences = False
-    first_seed = 26
+    first_seed = 31
 
 
 class _TrustingDisk(SimDisk):
@@ -161,6 +161,7 @@ class OffsetsOutsideSync(Planted):
 class ExpiresEarly(Planted):
     name = "expires early"
     log = name
+    first_seed = 23
 
 
 class ExpiresLate(Planted):
@@ -181,7 +182,7 @@ class PastTheArchive(Planted):
 class ProducersBelieved(Planted):
     name = "producers believed after a power cut"
     log = name
-    first_seed = 112
+    first_seed = 117
 
 
 class ProducersLostAtRoll(Planted):

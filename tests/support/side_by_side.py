@@ -9,6 +9,10 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 
 ONE_JVM: Final = "tests with a Spark session"
+# of files, whose tests run one behind the other: with these a run begins
+LONGEST: Final = (
+    "tests/models/test_consumer.py", "tests/sim/test_sim.py", "tests/soak/", "tests/vopr/", "tests/power/"
+)  # fmt: skip
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -17,6 +21,11 @@ def unit_of(file: str) -> str:
     """What runs in one process, in its order: the tests of a file, and all that use the one Spark session."""
     spark = file.startswith("tests/spark/") and "SparkSession" in (_ROOT / file).read_text()
     return ONE_JVM if spark else file
+
+
+def begins_late(file: str) -> int:
+    """0: with the run, 1: next, 2: when there is room."""
+    return 0 if unit_of(file) == ONE_JVM else 1 if file.startswith(LONGEST) else 2
 
 
 class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]

@@ -35,6 +35,7 @@ def kill_workers_under_load(server: Server, connected: Callable[[], AbstractCont
                         payload = b"%d" % next(numbers)
                         send(partition, payload)
                         acknowledged[partition].append(payload)
+                        stop.wait(0.002)  # a worker that comes back has company enough
             except (OSError, StatusError, AssertionError):
                 stop.wait(0.05)
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -123,6 +125,29 @@ class CursorTable:
             for owner, order in orders.items():
                 by_use = sorted(order, key=lambda cursor: self._kept[cursor].used_us)
                 orders[owner] = OrderedDict.fromkeys(by_use)
+
+    def trim(self) -> int:
+        """Drops what has no place, and says how many: cursors of users that are gone, then of the user that has the
+        most at that moment, then those without an owner; of each the longest unused first."""
+        self.sort()
+        over = max(0, len(self._kept) - self._places)
+        for cursor in [*islice(self._least_due(), over)]:
+            self.drop(cursor)
+        return over
+
+    def _least_due(self) -> Iterator[Cursor]:
+        gone = [cursor for order in self._gone.values() for cursor in order]
+        yield from sorted(gone, key=lambda cursor: self._kept[cursor].used_us)
+        owners = [(-len(order), owner, iter(order)) for owner, order in self._orders.items() if owner != NO_OWNER]
+        heapify(owners)
+        while owners:
+            negative, owner, order = owners[0]
+            yield next(order)
+            if negative == -1:
+                heappop(owners)
+            else:
+                heapreplace(owners, (negative + 1, owner, order))
+        yield from self._orders.get(NO_OWNER, ())
 
     def take_longest_unused(self) -> Cursor | None:
         """Of users that are gone. The cursor is there until it is dropped, and is not found a second time."""

@@ -30,6 +30,7 @@ from shardd.doors.liftbridge.cursor_table import NO_OWNER, UNSET, Cursor, Cursor
 from shardd.doors.liftbridge.delivery import varint
 from shardd.doors.liftbridge.internal import InternalLog
 from shardd.doors.liftbridge.live_users import LiveUsers
+from shardd.doors.liftbridge.turns import Turns
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
@@ -65,7 +66,7 @@ class Cursors:
         self._removals = _Removals()
         self._logs = [InternalLog(door, STREAM, number) for number in range(partitions)]
         self._written = [0] * partitions  # since all that are alive were written
-        self._writing = [asyncio.Lock() for _ in range(partitions)]
+        self._turns = [Turns() for _ in range(partitions)]
         self._newest_us = 0  # of all uses: times never go back
 
     def __len__(self) -> int:
@@ -74,23 +75,26 @@ class Cursors:
     async def load(self) -> None:
         """ShardError, WorkerLostError."""
         self._table = CursorTable(CURSORS_MAX)
+        trimmed = 0
         for number, log in enumerate(self._logs):
-            self._written[number], found = 0, dict[Cursor, Kept]()
+            self._written[number] = 0
             async for message in log.read():
                 self._written[number] += 1
                 said = decoded(message.value)
                 if said is None:
                     continue
                 if said[1] == UNSET:
-                    found.pop(said[0], None)
-                elif len(found) < CURSORS_MAX or said[0] in found:
-                    found[said[0]] = _kept(said[1], message.headers)
-            for cursor, kept in found.items():
-                if len(self._table) < CURSORS_MAX:
-                    self._table.put(cursor, kept)
-                    self._newest_us = max(self._newest_us, kept.used_us)
+                    self._table.drop(said[0])
+                    continue
+                kept = _kept(said[1], message.headers)
+                self._table.put(said[0], kept)
+                self._newest_us = max(self._newest_us, kept.used_us)
+                if len(self._table) > 2 * CURSORS_MAX:
+                    trimmed += self._table.trim()
         self._table.sort()
         await self._users.look()
+        if trimmed := trimmed + self._table.trim():
+            _log.warning("%d cursors in the log have no place: those of users that have the most", trimmed)
         if len(self._table):
             _log.info("%d cursors", len(self._table))
 
@@ -114,23 +118,24 @@ class Cursors:
             """It was removed for another one meanwhile, and is a new one now."""
 
     async def _is_set(self, cursor: Cursor, offset: int, owner: int) -> bool:
-        is_new = cursor not in self._table
-        if is_new:
-            await self._take_place(owner)
-        try:
-            number = partition_of(cursor, self.partitions)
-            async with self._writing[number]:  # what is set later is later in the log
-                if not is_new and cursor not in self._table:
-                    return False
-                now_us = self._now_us()
-                kept = Kept(offset, owner, now_us, now_us)
-                await self._logs[number].append([_record(cursor, kept)])
-                self._table.put(cursor, kept)
-                await self._note_written(number)
-            return True
-        finally:
-            if is_new:
-                self._table.release(owner)
+        turns = self._turns[partition_of(cursor, self.partitions)]  # what is set later is later in the log
+        if cursor in self._table:
+            return await turns.take(lambda: self._put(cursor, offset, owner, is_new=False))
+        await self._take_place(owner)
+        return await turns.take(
+            lambda: self._put(cursor, offset, owner, is_new=True), lambda: self._table.release(owner)
+        )
+
+    async def _put(self, cursor: Cursor, offset: int, owner: int, *, is_new: bool) -> bool:
+        """In a turn."""
+        if not is_new and cursor not in self._table:
+            return False
+        now_us = self._now_us()
+        kept = Kept(offset, owner, now_us, now_us)
+        await self._append(cursor, [_record(cursor, kept)])
+        self._table.put(cursor, kept)
+        await self._rewrite_when_due(cursor)
+        return True
 
     async def _take_place(self, owner: int) -> None:
         """For one cursor more, until it is released. Cursors of users that are gone make room. NoRoomError, ShardError,
@@ -160,31 +165,41 @@ class Cursors:
 
     async def _remove(self, cursor: Cursor, only: Kept | None = None) -> bool:
         """Whether it was there. `only`: nothing happens when it has been set since. ShardError, WorkerLostError."""
-        number = partition_of(cursor, self.partitions)
-        async with self._writing[number]:
-            kept = self._table.get(cursor)
-            if kept is None or (only is not None and kept is not only):
-                return False
-            await self._logs[number].append([encoded(cursor, UNSET)])
-            self._table.drop(cursor)
-            await self._note_written(number)
-            return True
+        return await self._turns[partition_of(cursor, self.partitions)].take(lambda: self._drop(cursor, only))
+
+    async def _drop(self, cursor: Cursor, only: Kept | None) -> bool:
+        """In a turn."""
+        kept = self._table.get(cursor)
+        if kept is None or (only is not None and kept is not only):
+            return False
+        await self._append(cursor, [encoded(cursor, UNSET)])
+        self._table.drop(cursor)
+        await self._rewrite_when_due(cursor)
+        return True
 
     async def _write_use(self, cursor: Cursor, kept: Kept) -> None:
         """A restart knows it then. Without that the fetch is as good."""
-        number = partition_of(cursor, self.partitions)
         try:
-            async with self._writing[number]:
-                if self._table.get(cursor) is kept and kept.used_us - kept.written_us > _USE_WRITTEN_US:
-                    await self._logs[number].append([_record(cursor, kept)])
-                    kept.written_us = kept.used_us
-                    await self._note_written(number)
+            await self._turns[partition_of(cursor, self.partitions)].take(lambda: self._put_use(cursor, kept))
         except (ShardError, WorkerLostError) as error:
             _log.debug("the use of a cursor is written with the next fetch: %s", error)
 
-    async def _note_written(self, number: int) -> None:
-        """One record more; with the lock of the partition."""
-        self._written[number] += 1
+    async def _put_use(self, cursor: Cursor, kept: Kept) -> None:
+        """In a turn."""
+        if self._table.get(cursor) is kept and kept.used_us - kept.written_us > _USE_WRITTEN_US:
+            await self._append(cursor, [_record(cursor, kept)])
+            kept.written_us = kept.used_us
+            await self._rewrite_when_due(cursor)
+
+    async def _append(self, cursor: Cursor, records: list[NewMessage]) -> None:
+        """In a turn. What fails may be in the log all the same, and counts."""
+        number = partition_of(cursor, self.partitions)
+        self._written[number] += len(records)
+        await self._logs[number].append(records)
+
+    async def _rewrite_when_due(self, cursor: Cursor) -> None:
+        """In a turn."""
+        number = partition_of(cursor, self.partitions)
         if self._written[number] >= max(REWRITE_RECORDS, _REWRITE_FACTOR * len(self._table)):
             try:
                 await self._write_again(number)

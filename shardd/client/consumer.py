@@ -188,15 +188,8 @@ class Consumer:
             if verdict is Verdict.UNTOLD:
                 self._lose([place.partition])
                 return
-            command = commands.store_offset(
-                self._name,
-                self._stream,
-                self._topic,
-                place.partition,
-                offset,
-                group=self._group,
-                history=place.history,
-            )
+            at = self._name, self._stream, self._topic, place.partition
+            command = commands.store_offset(*at, offset, group=self._group, history=place.history)
             left_s = until - asyncio.get_running_loop().time()
             if left_s <= 0:
                 raise DeadlineError("connections ended before the server said that the offset is stored")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
@@ -33,3 +33,13 @@ class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid.partition("::")[0])
+
+    def remove_node(self, node: Any) -> str | None:
+        """A test with which its process has ended has failed, and does not end the next process, too."""
+        units = self.assigned_work[node].values()
+        running = next((test for unit in units for test, is_done in unit.items() if not is_done), "")
+        for unit in units:
+            if running in unit:
+                unit[running] = True
+        super().remove_node(node)
+        return running or None

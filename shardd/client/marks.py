@@ -6,7 +6,7 @@ server gives it in the answer to a poll (docs/adr/0140-marks-of-a-history.md).""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -38,11 +38,11 @@ def added(marks: Marks, mark: Mark) -> Marks:
     return (*(each for each in marks if each.offset < mark.offset), mark)[-KEPT:]
 
 
-def compared(marks: Marks) -> Generator[int, Mark | Verdict | None, Verdict]:
-    """Yields the offsets to look at, the newest first, and is sent the first record that the server has from there on
-    (None: it has no such record, or does not give it; a verdict: the answer decides by itself). The newest one that is
-    left decides."""
-    for mark in reversed(marks):
+def compared(marks: Iterable[Mark]) -> Generator[int, Mark | Verdict | None, Verdict]:
+    """`marks`: the newest first, taken as they are needed. Yields the offsets to look at, and is sent the first record
+    that the server has from there on (None: it has no such record, or does not give it; a verdict: the answer decides
+    by itself). The newest one that is left decides."""
+    for mark in marks:
         found = yield mark.offset
         if isinstance(found, Verdict):
             return found

@@ -42,7 +42,7 @@ class Remembered:
         if self.is_proven(partition):
             return Verdict.SAME
         connection = self.connections
-        check = compared(added(self._committed.get(partition, ()), self._last[partition]))
+        check = compared(reversed(added(self._committed.get(partition, ()), self._last[partition])))
         offset = next(check)
         while True:
             found = await look(offset)

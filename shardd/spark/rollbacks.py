@@ -6,11 +6,11 @@ other messages is one of another history (docs/adr/0140-marks-of-a-history.md)."
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from shardd.client.marks import KEPT, Mark, Marks, Verdict, added, compared
+from shardd.client.marks import KEPT, Mark, Verdict, added, compared
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing
 from shardd.spark.loss import Losses
@@ -24,8 +24,8 @@ NO_HISTORY: Final = -1  # as an incarnation: of a history that the server does n
 _TRUSTED_MAX: Final = 4  # a batch needs its start and its end, made or compared on the connection
 
 
-def verdicts(server: Server, marks: Mapping[Place, Marks]) -> dict[Place, Verdict]:
-    """Of each place, by as few questions as there are marks of one. `ServerUnreachableError`."""
+def verdicts(server: Server, marks: Mapping[Place, Iterable[Mark]]) -> dict[Place, Verdict]:
+    """Of each place, by as few questions as there are marks of one (the newest first). `ServerUnreachableError`."""
     found: dict[Place, Verdict] = {}
     open_ = {place: compared(each) for place, each in marks.items()}
     asked = _next(open_, dict.fromkeys(open_), found)
@@ -64,7 +64,7 @@ class Rollbacks:
         if self._server.connections != self._connection:
             self._trusted, self._connection = [], self._server.connections
         there = {(name, each.id): each for name, topic in bounds.items() for each in topic.partitions}
-        marks: dict[Place, Marks] = {}
+        marks: dict[Place, Iterable[Mark]] = {}
         others: set[Place] = set()
         for name, held in offsets.places.items():
             for n, place in held.items():
@@ -74,7 +74,7 @@ class Rollbacks:
                 if place.offset > now.end:  # what was read behind its end is not there, whatever is before it
                     others.add((name, n))
                 elif not self._trusts(name, n, place):
-                    marks[name, n] = place.marks
+                    marks[name, n] = reversed(place.marks)
         if not marks and not others:
             return offsets
         found = verdicts(self._server, marks)
@@ -145,9 +145,9 @@ def _marked(place: Position, begin: Offsets | None, name: TopicName, n: int, mar
 
 def foreign_archives(server: Server, root: str, bounds: Mapping[TopicName, TopicBounds]) -> frozenset[Place]:
     """Partitions of which an archive has other messages than the server: beyond its end, or by the last records of the
-    newest files that end where the server has messages. What does not overlap cannot be compared.
-    `DamagedArchiveError`, `ServerUnreachableError`, `TopicMissingError`."""
-    marks: dict[Place, Marks] = {}
+    newest files that end where the server has messages. What does not overlap cannot be compared, nor what cannot be
+    read. `ServerUnreachableError`, `TopicMissingError`."""
+    marks: dict[Place, Iterable[Mark]] = {}
     foreign: set[Place] = set()
     for name, topic in bounds.items():
         for each in topic.partitions:
@@ -157,13 +157,28 @@ def foreign_archives(server: Server, root: str, bounds: Mapping[TopicName, Topic
                     foreign.add((name, each.id))
                 continue
             there = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
-            if there:
-                from shardd.spark import archive_files  # readers of segments do not load Parquet
-
-                lasts = (archive_files.last_of(file.path) for file in there[-KEPT:])
-                marks[name, each.id] = tuple(sorted({last for last in lasts if last is not None}))
-    found = verdicts(server, {place: each for place, each in marks.items() if each})
+            marks[name, each.id] = _last_records(file.path for file in reversed(there))
+    found = verdicts(server, marks)
     return frozenset(foreign | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
+
+
+def _last_records(paths: Iterable[str]) -> Iterator[Mark]:
+    """One of each file that has one, of KEPT files. A file is opened when its record is asked for: nearly always the
+    first one decides."""
+    from shardd.spark import archive_files  # readers of segments do not load Parquet
+
+    found = 0
+    for path in paths:
+        try:
+            last = archive_files.last_of(path)
+        except (FileNotFoundError, archive_files.DamagedArchiveError) as error:
+            _log.warning("an archive file is not compared with the server: %s", error)
+            continue
+        if last is not None:
+            yield last
+            found += 1
+        if found == KEPT:
+            return
 
 
 def _ends_before(server: Server, name: TopicName, partition: PartitionBounds, end: int) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from shardd.client.marks import Mark
+from shardd.spark import archive_files
 from shardd.spark.loss import DataLossError
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.archive import Target
@@ -209,6 +211,45 @@ def test_an_archive_that_ends_behind_the_server_is_data_loss(kept: Kept, tmp_pat
     with pytest.raises(DataLossError, match="put back"):
         everything(topic.options(**with_archive))
     assert set(everything(topic.options(**with_archive, failOnDataLoss="false"))) == topic.rows()
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+def test_archive_file_that_cannot_be_read_ends_no_query_that_needs_nothing_of_it(
+    kept: Kept, tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "archive"
+    archived(kept.topic, root)
+    if harm == "damaged":
+        for each in root.rglob("*.parquet"):
+            each.write_bytes(each.read_bytes()[:-100])
+    else:  # between the listing and the look
+        monkeypatch.setattr(archive_files, "last_of", lambda path: Path(f"{path}.gone").read_bytes())
+    kept.send("more", OTHERS)
+    behind = {"startingOffsets": json.dumps({"shop/rows": {"0": COPIED + READ}}), "archivePath": str(root)}
+    rows = everything(kept.settled().options(**behind))
+    assert set(rows) == {row for row in kept.topic.rows() if row[1] >= COPIED + READ}
+
+
+def test_one_file_of_an_archive_is_opened_when_it_decides(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "archive"
+    opened: list[str] = []
+    last_of = archive_files.last_of
+
+    def seen(path: str) -> Mark | None:
+        opened.append(path)
+        return last_of(path)
+
+    monkeypatch.setattr(archive_files, "last_of", seen)
+    for count in range(1, 4):
+        archived(kept.topic, root)
+        assert len([*root.rglob("*.parquet")]) == count
+        opened.clear()
+        everything(kept.topic.options(**EARLIEST, archivePath=str(root)))
+        assert len(opened) == 1
+        kept.send("more", READ)
+        kept.settled()
 
 
 def test_a_restart_and_more_messages_are_no_roll_back(kept: Kept) -> None:

@@ -124,7 +124,7 @@ class Backups(threading.Thread):
         return done.returncode == 0
 
     def _restore(self, backup: Path, known: Mapping[tuple[int, int], Known]) -> None:
-        target = self.root / "restored" / "data"
+        target = self.root.parent / "restored" / "data"  # not on the disk that may be full by now
         shutil.rmtree(target.parent, ignore_errors=True)
         target.parent.mkdir()
         restore_backup(backup, target)

@@ -91,7 +91,7 @@ SHORT: Final = (
     Line("metrics", STRANGER, UNREAD),
     Line("quic", STRANGER, WRONG_PASSWORD),
     Line("quic", READER, UNREAD),
-    Line("grpc", RIGHTLESS, ONE_BYTE),
+    Line("grpc", RIGHTLESS, UNREAD),
     Line("grpc", STRANGER, WRONG_PASSWORD),
     Line("nats", RIGHTLESS, PIPELINED),
     Line("nats", STRANGER, HALF_SENT),

@@ -130,9 +130,7 @@ lint: setup-spark ## style and types
 	@$(BIN)/mypy $(PY_DIRS)
 
 PYTEST := $(BIN)/python -m pytest -q
-# What goes on after its timeout (hypothesis runs an example again that failed) ends with its process.
-AGAIN_ALONE := $(BIN)/python -m tests.support.again_alone -o faulthandler_timeout=900 \
-	-o faulthandler_exit_on_timeout=true
+AGAIN_ALONE := $(BIN)/python -m tests.support.again_alone
 SIDE_BY_SIDE := --numprocesses $(PYTEST_WORKERS)
 
 # All programs are there before any runs: tests call make, too, and must not meet another one at work. They need no

@@ -178,7 +178,7 @@ class Consumer:
 
     async def _store(self, place: Place) -> None:
         """Never on a connection on which what was read is not proven: behind a directory that was put back the offset
-        means messages that were not read. All connections together have one deadline."""
+        means messages that were not read. New connections are tried for one deadline."""
         offset, until = place.to_store(), self._session.until(None)
         while offset is not None:
             verdict = await self._histories.verdict(place, partial(self._polls.first_from, place.partition))
@@ -190,12 +190,11 @@ class Consumer:
                 return
             at = self._name, self._stream, self._topic, place.partition
             command = commands.store_offset(*at, offset, group=self._group, history=place.history)
-            left_s = until - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                raise DeadlineError("connections ended before the server said that the offset is stored")
             try:
-                await self._session.call(command, left_s, fits=partial(self._histories.is_proven, place.partition))
+                await self._session.call(command, fits=partial(self._histories.is_proven, place.partition))
             except NewConnectionError:
+                if asyncio.get_running_loop().time() >= until:
+                    raise DeadlineError("connections ended before the server said that the offset is stored") from None
                 offset = place.to_store()
                 continue
             place.store(offset)

@@ -143,10 +143,13 @@ def _marked(place: Position, begin: Offsets | None, name: TopicName, n: int, mar
     return replace(place, marks=marks)
 
 
-def foreign_archives(server: Server, root: str, bounds: Mapping[TopicName, TopicBounds]) -> frozenset[Place]:
+def foreign_archives(
+    server: Server, root: str, bounds: Mapping[TopicName, TopicBounds], *, passes_damage: bool
+) -> frozenset[Place]:
     """Partitions of which an archive has other messages than the server: beyond its end, or by the last records of the
-    newest files that end where the server has messages. What does not overlap cannot be compared, nor what cannot be
-    read. `ServerUnreachableError`, `TopicMissingError`."""
+    newest files that end where the server has messages. What does not overlap cannot be compared. `passes_damage`: nor
+    a damaged file, of which no later row can be read either. `DamagedArchiveError`, `ServerUnreachableError`,
+    `TopicMissingError`."""
     marks: dict[Place, Iterable[Mark]] = {}
     foreign: set[Place] = set()
     for name, topic in bounds.items():
@@ -157,28 +160,31 @@ def foreign_archives(server: Server, root: str, bounds: Mapping[TopicName, Topic
                     foreign.add((name, each.id))
                 continue
             there = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
-            marks[name, each.id] = _last_records(file.path for file in reversed(there))
+            marks[name, each.id] = _last_records(
+                [file.path for file in reversed(there[-KEPT:])], passes_damage=passes_damage
+            )
     found = verdicts(server, marks)
     return frozenset(foreign | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
 
 
-def _last_records(paths: Iterable[str]) -> Iterator[Mark]:
-    """One of each file that has one, of KEPT files. A file is opened when its record is asked for: nearly always the
-    first one decides."""
-    from shardd.spark import archive_files  # readers of segments do not load Parquet
-
-    found = 0
+def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark]:
+    """One of each file that has one. A file is opened when its record is asked for: nearly always the first one
+    decides. What could not be read now and may be later is an error: its rows would be taken unseen."""
     for path in paths:
+        from shardd.spark import archive_files  # readers of segments do not load Parquet
+
         try:
             last = archive_files.last_of(path)
-        except (FileNotFoundError, archive_files.DamagedArchiveError) as error:
+        except FileNotFoundError as error:
+            _log.info("an archive file is gone since it was listed: %s", error)
+            continue
+        except archive_files.DamagedArchiveError as error:
+            if not passes_damage or isinstance(error.__cause__, OSError):
+                raise
             _log.warning("an archive file is not compared with the server: %s", error)
             continue
         if last is not None:
             yield last
-            found += 1
-        if found == KEPT:
-            return
 
 
 def _ends_before(server: Server, name: TopicName, partition: PartitionBounds, end: int) -> bool:
@@ -193,7 +199,7 @@ def with_own_archives(
     """The options without archives of messages that the server does not have. `DataLossError`."""
     if options.archive_path is None or options.read_mode not in (ReadMode.AUTO, ReadMode.COLD):
         return options
-    foreign = foreign_archives(server, options.archive_path, bounds)
+    foreign = foreign_archives(server, options.archive_path, bounds, passes_damage=True)
     for name, n in sorted(foreign):
         losses.add(name, n, None, "was put back as files since it was archived: the archive has other messages")
     return replace(options, foreign_archives=foreign)

@@ -127,7 +127,7 @@ def _marks_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _archives_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rollbacks, "foreign_archives", lambda *_: frozenset())
+    patch.setattr(rollbacks, "foreign_archives", lambda *_, **__: frozenset())
 
 
 def _require_found(directory: Path, change: Callable[[Model], None]) -> None:

@@ -222,6 +222,8 @@ def test_archive_file_that_cannot_be_read_ends_no_query_that_needs_nothing_of_it
     if harm == "damaged":
         for each in root.rglob("*.parquet"):
             each.write_bytes(each.read_bytes()[:-100])
+        with pytest.raises(archive_files.DamagedArchiveError):
+            archived(kept.topic, root)
     else:  # between the listing and the look
         monkeypatch.setattr(archive_files, "last_of", lambda path: Path(f"{path}.gone").read_bytes())
     kept.send("more", OTHERS)

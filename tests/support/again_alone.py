@@ -21,6 +21,8 @@ FINDINGS: Final = tuple(
 )
 FILES_AGAIN_AT_MOST: Final = 8  # of more than 500: where one server starves, all tests of a file may fail
 _TESTS_FAILED: Final = 1
+# What goes on after its timeout (hypothesis runs an example again that failed) ends with its process.
+_ENDS: Final = ("-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true")
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -32,7 +34,7 @@ def worth_another_run(failed: Sequence[str]) -> bool:
 
 def run(arguments: Sequence[str], root: Path = _ROOT) -> int:
     with tempfile.TemporaryDirectory() as cache:
-        pytest = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={cache}", *_ENDS]
         status = subprocess.run([*pytest, *arguments], cwd=root, check=False).returncode
         record = Path(cache, "v/cache/lastfailed")
         failed = sorted(json.loads(record.read_bytes())) if status == _TESTS_FAILED and record.exists() else []

@@ -36,10 +36,12 @@ class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
 
     def remove_node(self, node: Any) -> str | None:
         """A test with which its process has ended has failed, and does not end the next process, too."""
-        units = self.assigned_work[node].values()
-        running = next((test for unit in units for test, is_done in unit.items() if not is_done), "")
-        for unit in units:
+        units = self.assigned_work[node]
+        running = next((test for unit in units.values() for test, is_done in unit.items() if not is_done), "")
+        for unit in units.values():
             if running in unit:
                 unit[running] = True
+        # xdist gives all of them out again, and a process with two units without a test would wait for ever
+        self.assigned_work[node] = {name: unit for name, unit in units.items() if not all(unit.values())}
         super().remove_node(node)
         return running or None

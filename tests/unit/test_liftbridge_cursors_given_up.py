@@ -114,7 +114,9 @@ async def test_a_client_that_goes_away_while_it_waits_for_its_turn_has_set_nothi
 
 @pytest.mark.parametrize("greedy_there", [True, False])
 @on_loop
-async def test_a_log_with_too_many_cursors_keeps_those_without_an_owner_and_of_small_users(greedy_there: bool) -> None:
+async def test_a_log_with_too_many_cursors_keeps_those_without_an_owner_and_of_small_users(
+    greedy_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records that an earlier version did not count: those of others lie behind them."""
     door: Any = ForgetfulDoor(kept=10_000)
     for number in range(4 * MAX):
@@ -128,4 +130,7 @@ async def test_a_log_with_too_many_cursors_keeps_those_without_an_owner_and_of_s
     names = [f"{who}{number}" for who in ("other", "root") for number in range(3)]
     assert await values(cursors, *names) == [0, 1, 2] * 2
     last = 4 * MAX - 1
-    assert await values(cursors, f"ghost{last}", f"ghost{last - 9}", f"ghost{last - 10}") == [last, last - 9, -1]
+    ghosts = [f"ghost{number}" for number in (last, last - 9, last - 10)]
+    assert await values(cursors, *ghosts) == [last, last - 9, -1]
+    monkeypatch.setattr(module, "CURSORS_MAX", 100 * MAX)
+    assert await values(await loaded(door, 1), *ghosts) == [last, last - 9, -1], "one without a place came back"

@@ -126,14 +126,15 @@ class CursorTable:
                 by_use = sorted(order, key=lambda cursor: self._kept[cursor].used_us)
                 orders[owner] = OrderedDict.fromkeys(by_use)
 
-    def trim(self) -> int:
-        """Drops what has no place, and says how many: cursors of users that are gone, then of the user that has the
-        most at that moment, then those without an owner; of each the longest unused first."""
+    def trim(self) -> list[Cursor]:
+        """Drops what has no place, and says what that was: cursors of users that are gone, then of the user that has
+        the most at that moment, then those without an owner; of each the longest unused first."""
         self.sort()
         over = max(0, len(self._kept) - self._places)
-        for cursor in [*islice(self._least_due(), over)]:
+        dropped = [*islice(self._least_due(), over)]
+        for cursor in dropped:
             self.drop(cursor)
-        return over
+        return dropped
 
     def _least_due(self) -> Iterator[Cursor]:
         gone = [cursor for order in self._gone.values() for cursor in order]

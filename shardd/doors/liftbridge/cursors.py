@@ -75,7 +75,7 @@ class Cursors:
     async def load(self) -> None:
         """ShardError, WorkerLostError."""
         self._table = CursorTable(CURSORS_MAX)
-        trimmed = 0
+        without_place: list[Cursor] = []
         for number, log in enumerate(self._logs):
             self._written[number] = 0
             async for message in log.read():
@@ -90,13 +90,28 @@ class Cursors:
                 self._table.put(said[0], kept)
                 self._newest_us = max(self._newest_us, kept.used_us)
                 if len(self._table) > 2 * CURSORS_MAX:
-                    trimmed += self._table.trim()
+                    await self._users.look()
+                    without_place += self._table.trim()
         self._table.sort()
         await self._users.look()
-        if trimmed := trimmed + self._table.trim():
-            _log.warning("%d cursors in the log have no place: those of users that have the most", trimmed)
+        without_place += self._table.trim()
+        if without_place:
+            _log.warning("%d cursors in the log have no place: those of users that have the most", len(without_place))
+            await self._write_unset([cursor for cursor in without_place if cursor not in self._table])
         if len(self._table):
             _log.info("%d cursors", len(self._table))
+
+    async def _write_unset(self, cursors: list[Cursor]) -> None:
+        """A later start finds none of them, however much room it has."""
+        for number, log in enumerate(self._logs):
+            records = [encoded(cursor, UNSET) for cursor in cursors if partition_of(cursor, self.partitions) == number]
+            try:
+                for first in range(0, len(records), _BATCH):
+                    some = records[first : first + _BATCH]
+                    self._written[number] += len(some)
+                    await log.append(some)
+            except (ShardError, WorkerLostError) as error:
+                _log.warning("cursors without a place stay in the log: %s", error)
 
     async def get(self, cursor: Cursor) -> int:
         """-1: it was never set, or there is no such cursor any more."""

@@ -200,7 +200,7 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
 def _foreign(source: Source, target: Target, bounds: Mapping[TopicName, TopicBounds]) -> frozenset[Place]:
     server = source.server()
     try:
-        return rollbacks.foreign_archives(server, target.place, bounds)
+        return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
     finally:
         server.close()
 

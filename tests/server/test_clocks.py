@@ -194,7 +194,7 @@ def test_what_is_known_of_the_clock_is_written_down_without_the_cleaner(tmp_path
         until((server.data_dir / clock_memory.FILE_NAME).exists, server)
     known = clock_memory.recalled(server.data_dir)
     assert abs(known.believed_us - time.time_ns() // 1000) < HOUR_S * SECOND_US
-    assert known.stamps_us == known.believed_us
+    assert abs(known.stamps_us - known.believed_us) < SECOND_US  # the system sets its wall clock all the time
 
 
 def faulty(tmp_path: Path, clock: WallClock) -> tuple[FaultControl, Server]:

@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.support.venvs import client_python
 
@@ -20,9 +20,21 @@ def connection_string(address: str) -> str:
     )
 
 
+# Threads of the released clients may abort while the interpreter ends, after all was done: it ends without that.
+_RUN: Final = """
+import os, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0)
+"""
+
+
 def start(version: str, script: Path, arguments: Sequence[str]) -> subprocess.Popen[str]:
     """Starts a script without waiting; its output is a pipe."""
-    command = [str(client_python(version)), str(script), *arguments]
+    command = [str(client_python(version)), "-c", _RUN, str(script), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

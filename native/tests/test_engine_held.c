@@ -12,8 +12,8 @@
 /* ---- the device: hangs, or has no descriptors, as the test says ---- */
 
 static _Atomic bool hangs, without_descriptors;
-static _Atomic bool
-    impatient; /* what waits has 0.3 s, else a minute: only what is to end does, on a busy machine, too */
+/* Requests that wait have 0.3 s while it is set, else a minute: on a busy machine the others end in time, too. */
+static _Atomic bool impatient;
 static _Atomic unsigned refused_descriptors;
 static _Atomic uint32_t open_connections[SHARDS];
 

@@ -179,8 +179,8 @@ class Consumer:
     async def _store(self, place: Place) -> None:
         """Never on a connection on which what was read is not proven: behind a directory that was put back the offset
         means messages that were not read. New connections are tried for one deadline."""
-        offset, until = place.to_store(), self._session.until(None)
-        while offset is not None:
+        until = self._session.until(None)
+        while (offset := place.to_store()) is not None:
             verdict = await self._histories.verdict(place, partial(self._polls.first_from, place.partition))
             if verdict is Verdict.OTHER:
                 place.done = place.stored  # the next poll resets it
@@ -195,7 +195,6 @@ class Consumer:
             except NewConnectionError:
                 if asyncio.get_running_loop().time() >= until:
                     raise DeadlineError("connections ended before the server said that the offset is stored") from None
-                offset = place.to_store()
                 continue
             place.store(offset)
             self._histories.committed(place.partition)

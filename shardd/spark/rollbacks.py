@@ -160,9 +160,9 @@ def foreign_archives(
                     foreign.add((name, each.id))
                 continue
             there = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
-            marks[name, each.id] = _last_records(
-                [file.path for file in reversed(there[-KEPT:])], passes_damage=passes_damage
-            )
+            if there:
+                paths = [file.path for file in reversed(there[-KEPT:])]
+                marks[name, each.id] = _last_records(paths, passes_damage=passes_damage)
     found = verdicts(server, marks)
     return frozenset(foreign | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
 
@@ -170,9 +170,9 @@ def foreign_archives(
 def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark]:
     """One of each file that has one. A file is opened when its record is asked for: nearly always the first one
     decides. What could not be read now and may be later is an error: its rows would be taken unseen."""
-    for path in paths:
-        from shardd.spark import archive_files  # readers of segments do not load Parquet
+    from shardd.spark import archive_files  # readers of segments do not load Parquet
 
+    for path in paths:
         try:
             last = archive_files.last_of(path)
         except FileNotFoundError as error:

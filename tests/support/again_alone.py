@@ -21,7 +21,7 @@ FINDINGS: Final = tuple(
 )
 FILES_AGAIN_AT_MOST: Final = 12  # of more than 500: where one server starves, all tests of a file may fail
 _TESTS_FAILED: Final = 1
-# What goes on after its timeout (hypothesis runs an example again that failed) ends with its process.
+# A test that goes on after its timeout (hypothesis runs a failed example again) ends together with its process.
 _ENDS: Final = ("-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true")
 _ROOT: Final = Path(__file__).parents[2]
 

@@ -119,7 +119,7 @@ class CursorTable:
             order = self._gone[owner] = self._orders.pop(owner)
             self._gone_count += len(order)
 
-    def sort(self) -> None:
+    def _sort(self) -> None:
         """After cursors were put in another order than that of their last use."""
         for orders in (self._orders, self._gone):
             for owner, order in orders.items():
@@ -129,7 +129,7 @@ class CursorTable:
     def trim(self) -> list[Cursor]:
         """Drops what has no place, and says what that was: cursors of users that are gone, then of the user that has
         the most at that moment, then those without an owner; of each the longest unused first."""
-        self.sort()
+        self._sort()
         over = max(0, len(self._kept) - self._places)
         dropped = [*islice(self._least_due(), over)]
         for cursor in dropped:

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -92,24 +92,23 @@ class Cursors:
                 if len(self._table) > 2 * CURSORS_MAX:
                     await self._users.look()
                     without_place += self._table.trim()
-        self._table.sort()
         await self._users.look()
         without_place += self._table.trim()
-        if without_place:
-            _log.warning("%d cursors in the log have no place: those of users that have the most", len(without_place))
-            await self._write_unset([cursor for cursor in without_place if cursor not in self._table])
+        unset = {cursor for cursor in without_place if cursor not in self._table}
+        if unset:
+            _log.warning("%d cursors in the log have no place: those of users that have the most", len(unset))
+            await self._write_unset(unset)
         if len(self._table):
             _log.info("%d cursors", len(self._table))
 
-    async def _write_unset(self, cursors: list[Cursor]) -> None:
-        """A later start finds none of them, however much room it has."""
-        for number, log in enumerate(self._logs):
-            records = [encoded(cursor, UNSET) for cursor in cursors if partition_of(cursor, self.partitions) == number]
+    async def _write_unset(self, cursors: Collection[Cursor]) -> None:
+        """A later start finds none of them, however much room it has. The cursors that are kept are written again
+        when that is due, as these records push them towards the end of the log, too."""
+        for number in range(self.partitions):
             try:
-                for first in range(0, len(records), _BATCH):
-                    some = records[first : first + _BATCH]
-                    self._written[number] += len(some)
-                    await log.append(some)
+                for some in _batches([each for each in cursors if partition_of(each, self.partitions) == number]):
+                    await self._append(some[0], [encoded(each, UNSET) for each in some])
+                    await self._rewrite_when_due(some[0])
             except (ShardError, WorkerLostError) as error:
                 _log.warning("cursors without a place stay in the log: %s", error)
 
@@ -207,7 +206,8 @@ class Cursors:
             await self._rewrite_when_due(cursor)
 
     async def _append(self, cursor: Cursor, records: list[NewMessage]) -> None:
-        """In a turn. What fails may be in the log all the same, and counts."""
+        """In a turn. `records` are of one partition, as `cursor` is. Records whose append fails may be in the log all
+        the same, and count."""
         number = partition_of(cursor, self.partitions)
         self._written[number] += len(records)
         await self._logs[number].append(records)

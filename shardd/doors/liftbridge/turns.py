@@ -20,8 +20,9 @@ class Turns:
     async def take(
         self, change: Callable[[], Coroutine[Any, Any, Made]], ended: Callable[[], None] = lambda: None
     ) -> Made:
-        """What `change` returns or raises. Cancelled while it waits for its turn, it has made no change; later, the
-        change goes on to its end. `ended` is called once, in each case, before the next turn."""
+        """The result of `change`, or its error. A caller that is cancelled while it waits for its turn has changed
+        nothing; when it is cancelled later, the change goes on to its end. `ended` is called once, in each case,
+        before the next turn."""
         try:
             await self._lock.acquire()
         except BaseException:

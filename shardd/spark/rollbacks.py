@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from shardd.client.marks import KEPT, Mark, Verdict, added, compared
@@ -150,21 +150,42 @@ def foreign_archives(
     newest files that end where the server has messages. What does not overlap cannot be compared. `passes_damage`: nor
     a damaged file, of which no later row can be read either. `DamagedArchiveError`, `ServerUnreachableError`,
     `TopicMissingError`."""
-    marks: dict[Place, Iterable[Mark]] = {}
-    foreign: set[Place] = set()
+    there: dict[Place, Archived] = {}
     for name, topic in bounds.items():
         for each in topic.partitions:
             files = archive_listing.find(root, name, each.id, each.incarnation)
-            if any(file.end > each.end for file in files):
-                if _ends_before(server, name, each, max(file.end for file in files)):
-                    foreign.add((name, each.id))
-                continue
-            there = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
-            if there:
-                paths = [file.path for file in reversed(there[-KEPT:])]
-                marks[name, each.id] = _last_records(paths, passes_damage=passes_damage)
+            if files:
+                left = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
+                paths = [file.path for file in reversed(left[-KEPT:])]
+                last = _last_records(paths, passes_damage=passes_damage)
+                there[name, each.id] = Archived(max(file.end for file in files), last)
+    return foreign(server, bounds, there)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What an archive has of a partition: the offset behind its last one, and last records of its files, the newest
+    first."""
+
+    end: int
+    last_records: Iterable[Mark]
+
+
+def foreign(
+    server: Server, bounds: Mapping[TopicName, TopicBounds], archived: Mapping[Place, Archived]
+) -> frozenset[Place]:
+    """Partitions of which there are other messages in an archive. `ServerUnreachableError`, `TopicMissingError`."""
+    others: set[Place] = set()
+    marks: dict[Place, Iterable[Mark]] = {}
+    for name, topic in bounds.items():
+        for each in topic.partitions:
+            there = archived.get((name, each.id))
+            if there is not None and there.end <= each.end:
+                marks[name, each.id] = there.last_records
+            elif there is not None and _ends_before(server, name, each, there.end):
+                others.add((name, each.id))
     found = verdicts(server, marks)
-    return frozenset(foreign | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
+    return frozenset(others | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
 
 
 def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark]:

@@ -25,6 +25,7 @@ from shardd.spark.pipelines.common import PipelineError, Source
 from tests.server.test_archive import covered, entries, root, settings
 from tests.server.test_retention import ENV, SECOND_US, create_topic, send, until, update_topic
 from tests.spark.test_pipelines import KINDS, stored, target_of
+from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire
 
@@ -93,6 +94,32 @@ def test_what_was_archived_without_its_ack_is_not_archived_twice(
     assert (again["rows"], again["acknowledged"]) == (0, len(found) - 1)
     assert all((path / spool.ACK).exists() for path in found)
     assert rows_of(target) == ROWS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_messages_under_the_numbers_of_archived_ones_are_not_acknowledged(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
+) -> None:
+    """A data directory that was put back as files; to acknowledge would delete the only copy."""
+    create_topic(root, partitions=1, expiry_us=2 * SECOND_US)
+    settings(root, archive="required")
+    server.stop()
+    shutil.copytree(server.data_dir, tmp_path / "copy", symlinks=True)
+    target, directory = target_of(kind, tmp_path), spool.spool_directory(server.data_dir)
+    for count in (MESSAGES, MESSAGES + 10):
+        server.start()
+        with wire.connect(server.address) as connection:
+            send(connection, count)
+        until(lambda: len(covered(server.data_dir)) == count, server)  # noqa: B023 - called in the loop
+        server.stop()
+        if count == MESSAGES:
+            archive_spool.archive_spool(spark, directory, target)
+            shutil.rmtree(server.data_dir)
+            shutil.copytree(tmp_path / "copy", server.data_dir, symlinks=True)
+    with pytest.raises(PipelineError, match=r"another message than .* at offset 0: .* was put back"):
+        archive_spool.archive_spool(spark, directory, target)
+    assert not list(directory.rglob(spool.ACK))
+    assert rows_of(target) == {(0, offset) for offset in range(MESSAGES)}
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd:3"])

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.fs as pafs
 import xxhash
 
 from shardd.log import spool
@@ -28,8 +29,9 @@ from shardd.spark.decode import Verify
 from shardd.spark.live import Polling
 from shardd.spark.options import ReadMode, parse
 from shardd.spark.piece import Piece, PieceOrigin
-from shardd.spark.pipelines import archive, archive_publish
+from shardd.spark.pipelines import archive, archive_overlap, archive_publish
 from shardd.spark.pipelines.archive import READ, ArchiveJob, Target, application_of, spool_application
+from shardd.spark.pipelines.archive_table import TableFiles
 from shardd.spark.pipelines.common import Meter, PipelineError, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName
@@ -93,7 +95,10 @@ def plan(entries: list[Entry], target: Target) -> list[ArchiveJob]:
         for _, group in groupby(of_topic, key=lambda each: each.history):
             segments = list(group)
             begin = None if target.kind == "parquet" else _version(target, segments[0])
+            in_table = None if begin is None else TableFiles(target.table())
             for each in segments:
+                there = _in_table(each, in_table) if in_table else _in_files(each, listing.get(each.place, History()))
+                _prove_same(each, settings, target, there)
                 if target.kind == "parquet":
                     ranges = uncovered(listing.get(each.place, History()), each.manifest.start, each.manifest.end)
                 else:
@@ -117,14 +122,45 @@ def task_settings() -> TaskSettings:
     )
 
 
+_Files = list[tuple[pafs.FileSystem, str, int, int]]  # each with its first offset and the one behind its last
+
+
+def _in_files(entry: Entry, history: History) -> _Files:
+    """Those that have some of a segment."""
+    start, end = entry.manifest.start, entry.manifest.end
+    there = [each for each in history.files if each.start < end and start < each.end and each.path]
+    return [(*file_system(each.path), each.start, each.end) for each in there]
+
+
+def _in_table(entry: Entry, table: TableFiles) -> _Files:
+    found = table.of(*entry.history, entry.manifest.start, entry.manifest.end)
+    return [(table.system, file.path, file.start, file.end) for file, _ in found]
+
+
+def _prove_same(entry: Entry, settings: TaskSettings, target: Target, there: _Files) -> None:
+    """What the archive has of a segment are its messages."""
+    if not there:
+        return
+    whole = _slice(entry, (entry.manifest.start, entry.manifest.end))
+    other = archive_overlap.first_other(settings, whole, there)
+    if other is not None:
+        raise PipelineError(
+            f"partition {entry.manifest.partition} of '{entry.name}': {_text(target)} has another message than"
+            f" {entry.path} at offset {other}: the data directory of the server was put back as files; archive to"
+            " another place. Nothing is acknowledged"
+        )
+
+
+def _slice(entry: Entry, part: Range) -> Slice:
+    manifest = entry.manifest
+    piece = Piece(PieceOrigin.SEGMENT, *part, str(log_path(entry.path, manifest.start)), manifest.start)
+    return Slice(entry.name, manifest.partition, manifest.incarnation, *part, (piece,))
+
+
 def _job(
     entry: Entry, target: Target, settings: TaskSettings, run_id: str, begin: int | None, part: Range
 ) -> ArchiveJob:
-    manifest = entry.manifest
-    path = str(log_path(entry.path, manifest.start))
-    piece = Piece(PieceOrigin.SEGMENT, *part, path, manifest.start)
-    slice_ = Slice(entry.name, manifest.partition, manifest.incarnation, *part, (piece,))
-    return ArchiveJob(settings, slice_, target, run_id, begin)
+    return ArchiveJob(settings, _slice(entry, part), target, run_id, begin)
 
 
 def uncovered(history: History, start: int, end: int) -> list[Range]:

@@ -13,8 +13,10 @@ from tests.support import wire
 from tests.support.load import Target
 from tests.support.server import Server
 from tests.vopr.archive import Archive
+from tests.vopr.backups import Backups
 from tests.vopr.judge import BATCH_BYTES_MOST, HEAD_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_MOST, Ledger, Look, Rules
 from tests.vopr.plan import COUNT, KINDS, SETTINGS
+from tests.vopr.run import Run
 from tests.vopr.subject import STREAM, Subject
 
 LONGEST, LARGEST = 40, 900
@@ -110,6 +112,23 @@ def test_deletion_in_one_partition_explains_a_small_topic_of_two(served: tuple[P
     assert driven.start(0) > 0
     assert driven.start(1) > 0
     assert driven.found == []
+
+
+def test_purge_without_an_answer_is_settled_before_the_last_look(served: tuple[Path, Server, wire.Wire]) -> None:
+    """Else what it has removed would be lost, and missing in a backup."""
+    driven = Driven(*served, "kept")
+    driven.send(0, LONGEST, LARGEST)
+    driven.look()
+    driven.connection.purge_topic(STREAM, driven.subject.name)
+    driven.subject.work = driven.subject._purge
+    with (driven.root / "vopr.log").open("w") as log:
+        run = Run(driven.root, 0, log)
+        run.server, run.subjects = driven.server, [driven.subject]
+        backups = Backups(driven.root, driven.server, run.subjects, 0, driven.found.append, {})
+        assert {each.life for each in backups._known().values()} == {-1}
+        run._look_at_all()
+    assert driven.found == []
+    assert {each.life for each in backups._known().values()} == {2}
 
 
 # ---- the judge alone ----

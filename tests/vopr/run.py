@@ -99,6 +99,8 @@ class Run:
                     thread.stopping.set()
                 self.backups.stopping.set()
                 self.server.stop()
+                if self.backups.is_alive():  # with a server of its own
+                    self.backups.join(STUCK_S * 2)
                 self._keep_log()
                 if self.outcome.findings:
                     self._keep_data()

@@ -59,6 +59,9 @@ def test_a_planted_fault_is_found(tmp_path: Path, plant: str) -> None:
     outcome = found_with(tmp_path, plant, canary)
     assert outcome.findings
     assert all(any(each in finding for each in canary.finds) for finding in outcome.findings), outcome.findings
+    assert (tmp_path / "found" / "state.messages").exists()
+    if any(each.startswith("topic ") for each in outcome.findings):
+        assert "---- " in (tmp_path / "vopr.log").read_text()
 
 
 def found_with(root: Path, plant: str, canary: Canary) -> Outcome:

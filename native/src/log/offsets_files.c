@@ -69,6 +69,7 @@ int offsets_file_make(offsets *o) {
     place = 0;
     for (uint32_t i = 0; i < o->capacity; i++) {
         if (o->entries[i].kind == 0) continue;
+        o->slots[place] = i;
         o->entries[i].place = place++;
         o->entries[i].half = 0;
     }

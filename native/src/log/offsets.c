@@ -218,7 +218,7 @@ static void forget(offsets *o) {
 int offsets_open(offsets *o, uint64_t now_us) {
     offsets_scan scan;
     loading l = {.o = o, .scan = &scan, .now_us = now_us, .fd = offsets_file_open(o, O_RDONLY)};
-    if (l.fd < 0) return errno == ENOENT ? 0 : -1;
+    if (l.fd < 0) return errno == ENOENT ? offsets_file_early(o) : -1;
     int result = offsets_scan_file(o->disk, l.fd, o->incarnation, &scan, load, &l), error = errno;
     o->disk->close(o->disk->context, l.fd);
     if (result == 0 && scan.head == OFFSETS_HEAD_UNKNOWN) result = -1, error = EPROTO;
@@ -228,8 +228,10 @@ int offsets_open(offsets *o, uint64_t now_us) {
         o->places = scan.places;
         o->sequence = scan.sequence;
         forget_doubles(&l);
-    } else {
+    } else if (result == 0) {
         o->free_count = 0;
+        result = offsets_file_early(o);
+        error = errno;
     }
     free(l.doubles);
     if (result != 0) forget(o); /* what is in it is not known */

@@ -87,6 +87,18 @@ int offsets_file_open(const offsets *o, int flags) {
     return file_open(o->disk, o->files, path, flags);
 }
 
+int offsets_file_early(const offsets *o) {
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/offsets", o->directory);
+    int fd = file_open(o->disk, o->files, path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0;
+    if (fd >= 0) {
+        o->disk->close(o->disk->context, fd);
+        errno = EIO;
+    }
+    return -1;
+}
+
 int offsets_file(offsets *o) {
     if (o->open) {
         file_list_use(&o->files->offset_files, &o->listed);

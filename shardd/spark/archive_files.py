@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import xxhash
 
@@ -118,24 +117,20 @@ __all__ = [
 def last_of(path: str) -> Mark | None:
     """The last record of a file; one of an earlier version is asked for its last row. None for a file without rows.
     FileNotFoundError, `DamagedArchiveError`."""
-    return end_of(*file_system(path), path)[1]
-
-
-def end_of(system: pafs.FileSystem, inner: str, shown: str) -> tuple[Footer | None, Mark | None]:
-    """What the footer of a file says, and its last record, as `last_of`."""
+    system, inner = file_system(path)
     with system.open_input_file(inner) as file:
         try:
             source = pq.ParquetFile(file, page_checksum_verification=True)
-            footer = Footer.of(source.metadata)
             text = (source.metadata.metadata or {}).get(LAST)
             if text is not None:
-                return footer, Mark(*(int(each) for each in json.loads(text)))
+                offset, checksum = json.loads(text)
+                return Mark(int(offset), int(checksum))
             if not source.metadata.num_rows:
-                return footer, None
+                return None
             group = source.read_row_group(source.num_row_groups - 1, columns=["offset", "checksum"])
-            return footer, last_row(group)
+            return last_row(group)
         except (OSError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
-            raise DamagedArchiveError(f"the archive file {shown} is damaged: {error}") from error
+            raise DamagedArchiveError(f"the archive file {path} is damaged: {error}") from error
 
 
 def last_row(table: pa.Table) -> Mark:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from shardd.client.marks import KEPT, Mark, Verdict, added, compared
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
@@ -19,8 +19,12 @@ from shardd.spark.positions import Offsets, Position, TopicName
 from shardd.spark.retry import ServerUnreachableError
 from shardd.spark.server import Place, Server
 
+if TYPE_CHECKING:
+    from shardd.spark.archive_rows import TableRows  # readers of segments do not load Parquet
+
 _log = logging.getLogger(__name__)
 NO_HISTORY: Final = -1  # as an incarnation: of a history that the server does not have any more
+_NEWEST_ROWS: Final = 1024  # of a table, before its end for a partition
 _TRUSTED_MAX: Final = 4  # a batch needs its start and its end, made or compared on the connection
 
 
@@ -150,42 +154,21 @@ def foreign_archives(
     newest files that end where the server has messages. What does not overlap cannot be compared. `passes_damage`: nor
     a damaged file, of which no later row can be read either. `DamagedArchiveError`, `ServerUnreachableError`,
     `TopicMissingError`."""
-    there: dict[Place, Archived] = {}
+    marks: dict[Place, Iterable[Mark]] = {}
+    foreign: set[Place] = set()
     for name, topic in bounds.items():
         for each in topic.partitions:
             files = archive_listing.find(root, name, each.id, each.incarnation)
-            if files:
-                left = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
-                paths = [file.path for file in reversed(left[-KEPT:])]
-                last = _last_records(paths, passes_damage=passes_damage)
-                there[name, each.id] = Archived(max(file.end for file in files), last)
-    return foreign(server, bounds, there)
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """What an archive has of a partition: the offset behind its last one, and last records of its files, the newest
-    first."""
-
-    end: int
-    last_records: Iterable[Mark]
-
-
-def foreign(
-    server: Server, bounds: Mapping[TopicName, TopicBounds], archived: Mapping[Place, Archived]
-) -> frozenset[Place]:
-    """Partitions of which there are other messages in an archive. `ServerUnreachableError`, `TopicMissingError`."""
-    others: set[Place] = set()
-    marks: dict[Place, Iterable[Mark]] = {}
-    for name, topic in bounds.items():
-        for each in topic.partitions:
-            there = archived.get((name, each.id))
-            if there is not None and there.end <= each.end:
-                marks[name, each.id] = there.last_records
-            elif there is not None and _ends_before(server, name, each, there.end):
-                others.add((name, each.id))
+            if any(file.end > each.end for file in files):
+                if _ends_before(server, name, each, max(file.end for file in files)):
+                    foreign.add((name, each.id))
+                continue
+            there = sorted((file for file in files if file.end > each.first), key=lambda file: file.end)
+            if there:
+                paths = [file.path for file in reversed(there[-KEPT:])]
+                marks[name, each.id] = _last_records(paths, passes_damage=passes_damage)
     found = verdicts(server, marks)
-    return frozenset(others | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
+    return frozenset(foreign | {place for place, verdict in found.items() if verdict is Verdict.OTHER})
 
 
 def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark]:
@@ -206,6 +189,42 @@ def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark
             continue
         if last is not None:
             yield last
+
+
+def foreign_table(
+    server: Server, bounds: Mapping[TopicName, TopicBounds], begins: Mapping[Place, int], rows: TableRows
+) -> frozenset[Place]:
+    """Partitions of which a table has other messages than the server. `begins`: how far it has each. What the server
+    or the table has not any more cannot be compared. `DamagedArchiveError`, `ServerUnreachableError`."""
+    others: set[Place] = set()
+    newest: dict[Place, list[tuple[int, set[int]]]] = {}
+    for name, topic in bounds.items():
+        for each in topic.partitions:
+            begin = begins.get((name, each.id), 0)
+            if begin > each.end and _ends_before(server, name, each, begin):
+                others.add((name, each.id))
+            elif each.first < begin <= each.end:
+                newest[name, each.id] = _newest(rows, name, each.id, max(each.first, begin - _NEWEST_ROWS), begin)
+    for _ in range(KEPT):
+        newest = {place: left for place, left in newest.items() if left}
+        there = server.marks_at({place: left[-1][0] for place, left in newest.items()}) if newest else {}
+        for place, mark in there.items():
+            offset, checksums = newest[place].pop()
+            if mark.offset == offset:  # it decides
+                newest[place].clear()
+                others |= set() if mark.checksum in checksums else {place}
+        newest = {place: left for place, left in newest.items() if place in there}
+    return frozenset(others)
+
+
+def _newest(rows: TableRows, name: TopicName, partition: int, start: int, end: int) -> list[tuple[int, set[int]]]:
+    """The last offsets of a table in front of `end`, each with the checksums that it has there: those of earlier lives
+    of the partition are among them."""
+    found: dict[int, set[int]] = {}
+    for part in rows.between(name, partition, start, end):
+        for offset, checksum in zip(part.offsets.tolist(), part.checksums.tolist(), strict=True):
+            found.setdefault(offset, set()).add(checksum % (1 << 64))
+    return sorted(found.items())[-KEPT:]
 
 
 def _ends_before(server: Server, name: TopicName, partition: PartitionBounds, end: int) -> bool:

@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.spark import archive_files, archive_listing, leases, planner, rollbacks
+from shardd.spark import archive_files, archive_listing, archive_rows, leases, planner, rollbacks
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
+from shardd.spark.archive_rows import TableRows
 from shardd.spark.columns import ALL, arrow_schema
 from shardd.spark.decode import Verify
 from shardd.spark.loss import Absences
 from shardd.spark.options import SourceOptions
 from shardd.spark.pieces import Locations
-from shardd.spark.pipelines import archive_publish, archive_table
-from shardd.spark.pipelines.archive_table import TableFiles
+from shardd.spark.pipelines import archive_publish
 from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError, TopicName, cuts, stride_of
@@ -106,7 +106,7 @@ class ArchiveJob(Job):
         else:
             system, inner = self.target.table().place()
             slice_ = self.slice
-            name = archive_table.file_name(slice_.partition, slice_.start, slice_.end)
+            name = archive_rows.file_name(slice_.partition, slice_.start, slice_.end)
             written = self._write(system, f"{inner}/{name}")  # one without rows is gone, and is not committed
         return {
             "path": written.path,
@@ -221,15 +221,7 @@ def _foreign(
     try:
         if table is None:
             return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
-        if not begins:
-            return frozenset()
-        files = TableFiles(table)
-        lives = {(name, each.id): each.incarnation for name, topic in bounds.items() for each in topic.partitions}
-        there = {
-            (name, n): rollbacks.Archived(end, files.last_records(name, n, lives[name, n]))
-            for (name, n), end in begins.items()
-        }
-        return rollbacks.foreign(server, bounds, there)
+        return rollbacks.foreign_table(server, bounds, begins, TableRows(table)) if begins else frozenset()
     finally:
         server.close()
 

@@ -9,15 +9,15 @@ killed is done again; what has its ACK is not looked at.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pyarrow.fs as pafs
 import xxhash
 
 from shardd.log import spool
@@ -25,13 +25,13 @@ from shardd.log.segment_reader import log_path
 from shardd.log.spool import Acknowledgement, ArchivedFile, SpoolManifest
 from shardd.spark import archive_listing
 from shardd.spark.archive_listing import History, Range, file_system
+from shardd.spark.archive_rows import TableRows, rows_in_file
 from shardd.spark.decode import Verify
 from shardd.spark.live import Polling
 from shardd.spark.options import ReadMode, parse
 from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.pipelines import archive, archive_overlap, archive_publish
 from shardd.spark.pipelines.archive import READ, ArchiveJob, Target, application_of, spool_application
-from shardd.spark.pipelines.archive_table import TableFiles
 from shardd.spark.pipelines.common import Meter, PipelineError, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName
@@ -87,24 +87,81 @@ def _listed(directory: Path) -> Iterator[Entry]:
             yield Entry(path, manifest)
 
 
-def plan(entries: list[Entry], target: Target) -> list[ArchiveJob]:
+class Planned(NamedTuple):
+    """`entries`: what may be acknowledged when the jobs are done. `refused`: one sentence for each history of which the
+    archive has other messages; its segments stay where they are."""
+
+    jobs: list[ArchiveJob]
+    entries: list[Entry]
+    refused: list[str]
+
+
+class _OtherMessagesError(PipelineError):
+    """The archive has other messages under the numbers of a segment."""
+
+
+def plan(entries: list[Entry], target: Target) -> Planned:
     """What the archive does not have yet."""
-    jobs, run_id, settings = [], uuid.uuid4().hex, task_settings()
+    planned, run_id, settings = Planned([], [], []), uuid.uuid4().hex, task_settings()
+    table = None if target.kind == "parquet" else TableRows(target.table())
     for name, of_topic in groupby(entries, key=lambda each: each.name):
         listing = archive_listing.list_topic(target.place, name) if target.kind == "parquet" else {}
         for _, group in groupby(of_topic, key=lambda each: each.history):
             segments = list(group)
             begin = None if target.kind == "parquet" else _version(target, segments[0])
-            in_table = None if begin is None else TableFiles(target.table())
-            for each in segments:
-                there = _in_table(each, in_table) if in_table else _in_files(each, listing.get(each.place, History()))
-                _prove_same(each, settings, target, there)
-                if target.kind == "parquet":
-                    ranges = uncovered(listing.get(each.place, History()), each.manifest.start, each.manifest.end)
-                else:
-                    ranges = [(max(each.manifest.start, begin or 0), each.manifest.end)]
-                jobs += [_job(each, target, settings, run_id, begin, part) for part in ranges if part[0] < part[1]]
-    return jobs
+            history = listing.get(segments[0].place, History())
+            try:
+                _prove_apart(segments)
+                parts = [_missing(each, settings, target, history, begin, table) for each in segments]
+            except _OtherMessagesError as error:
+                planned.refused.append(str(error))
+                continue
+            for each, ranges in zip(segments, parts, strict=True):
+                planned.jobs.extend(_job(each, target, settings, run_id, begin, part) for part in ranges)
+            planned.entries.extend(segments)
+    return planned
+
+
+def _prove_apart(segments: list[Entry]) -> None:
+    for one, other in itertools.pairwise(segments):
+        if other.manifest.start < one.manifest.end:
+            raise _OtherMessagesError(
+                f"partition {one.manifest.partition} of '{one.name}': {one.path} and {other.path} have the same"
+                " offsets: the data directory of the server was put back as files, and its spool was not. Move the"
+                " segments of one of the two histories out of the spool"
+            )
+
+
+def _missing(
+    entry: Entry,
+    settings: TaskSettings,
+    target: Target,
+    history: History,
+    begin: int | None,
+    table: TableRows | None,
+) -> list[Range]:
+    """Offsets of a segment that the archive does not have. What it has must be the segment's messages."""
+    start, end = entry.manifest.start, entry.manifest.end
+    if table is None:
+        missing = uncovered(history, start, end)
+        there = [each for each in history.files if each.start < end and start < each.end and each.path]
+    else:
+        at = min(max(start, begin or 0), end)
+        missing, there = [(at, end)] if at < end else [], []
+    for low, high in uncovered(History([Piece(PieceOrigin.SEGMENT, *part) for part in missing]), start, end):
+        if table is None:
+            rows = [rows_in_file(each.path, low, high) for each in there if each.path]
+        else:
+            rows = [*table.between(entry.name, entry.manifest.partition, low, high)]
+        absent = archive_overlap.first_absent(settings, _slice(entry, (low, high)), rows)
+        if absent is not None:
+            raise _OtherMessagesError(
+                f"partition {entry.manifest.partition} of '{entry.name}': {_text(target)} says that it has offset"
+                f" {absent}, but not the message of {entry.path}: the data directory of the server was put back as"
+                " files, or rows of the archive were removed. Its segments are not acknowledged; archive this topic"
+                " to another place from now on"
+            )
+    return missing
 
 
 def task_settings() -> TaskSettings:
@@ -120,35 +177,6 @@ def task_settings() -> TaskSettings:
         read_mode=ReadMode.COLD,
         pass_isolated=True,
     )
-
-
-_Files = list[tuple[pafs.FileSystem, str, int, int]]  # each with its first offset and the one behind its last
-
-
-def _in_files(entry: Entry, history: History) -> _Files:
-    """Those that have some of a segment."""
-    start, end = entry.manifest.start, entry.manifest.end
-    there = [each for each in history.files if each.start < end and start < each.end and each.path]
-    return [(*file_system(each.path), each.start, each.end) for each in there]
-
-
-def _in_table(entry: Entry, table: TableFiles) -> _Files:
-    found = table.of(*entry.history, entry.manifest.start, entry.manifest.end)
-    return [(table.system, file.path, file.start, file.end) for file, _ in found]
-
-
-def _prove_same(entry: Entry, settings: TaskSettings, target: Target, there: _Files) -> None:
-    """What the archive has of a segment are its messages."""
-    if not there:
-        return
-    whole = _slice(entry, (entry.manifest.start, entry.manifest.end))
-    other = archive_overlap.first_other(settings, whole, there)
-    if other is not None:
-        raise PipelineError(
-            f"partition {entry.manifest.partition} of '{entry.name}': {_text(target)} has another message than"
-            f" {entry.path} at offset {other}: the data directory of the server was put back as files; archive to"
-            " another place. Nothing is acknowledged"
-        )
 
 
 def _slice(entry: Entry, part: Range) -> Slice:
@@ -192,7 +220,7 @@ def archive_spool(spark: SparkSession, directory: Path, target: Target) -> dict[
         if target.kind == "parquet":
             for name in sorted({each.name for each in entries}):
                 held.enter_context(archive_publish.alone(target.place, name))
-        jobs = plan(entries, target)
+        jobs, entries, refused = plan(entries, target)
         rows = sum(job.slice.end - job.slice.start for job in jobs)
         with Meter("archive", rows) as meter:
             results = run(spark, jobs)
@@ -204,6 +232,9 @@ def archive_spool(spark: SparkSession, directory: Path, target: Target) -> dict[
             meter.advance(rows, size)
         for entry in entries:
             _acknowledge(entry, target, results)
+    if refused:
+        others = f" Behind it {len(refused) - 1} more partitions are refused." if len(refused) > 1 else ""
+        raise PipelineError(f"{refused[0]}.{others} {len(entries)} segments of other partitions are acknowledged")
     return summary("archive", meter, rows, size, files=len(results), target=_text(target), acknowledged=len(entries))
 
 
@@ -257,11 +288,12 @@ def _text(target: Target) -> str:
 
 def dry_run(directory: Path, target: Target) -> dict[str, Any]:
     entries = pending(directory)
-    jobs = plan(entries, target)
+    jobs, _, refused = plan(entries, target)
     return {
         "pipeline": "archive",
         "target": _text(target),
         "segments": [str(each.path) for each in entries],
         "rows": sum(job.slice.end - job.slice.start for job in jobs),
         "bytes": sum(each.manifest.log_bytes for each in entries),
+        "refused": refused,
     }

@@ -155,9 +155,9 @@ class DeltaLake(ListedTable):
         table = self._open()
         return None if table is None else table.transaction_version(application)
 
-    def names(self) -> list[str]:
+    def paths(self) -> list[str]:
         table = self._open()
-        return [] if table is None else [Path(each).name for each in table.file_uris()]
+        return [] if table is None else list(table.file_uris())
 
 
 def _add_columns(table: DeltaTable, fields: list[Any]) -> None:

@@ -119,11 +119,11 @@ class IcebergTable(ListedTable):
         except NoSuchTableError:
             return None
 
-    def names(self) -> list[str]:
+    def paths(self) -> list[str]:
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            return _names(self._catalog().load_table(self._table_name))
+            return _paths(self._catalog().load_table(self._table_name))
         except NoSuchTableError:
             return []
 
@@ -140,9 +140,9 @@ class IcebergTable(ListedTable):
 
 
 def _holds(table: Any, files: Sequence[WrittenFile]) -> bool:
-    there = set(_names(table))
+    there = {Path(each).name for each in _paths(table)}
     return bool(files) and all(Path(each.path).name in there for each in files)
 
 
-def _names(table: Any) -> list[str]:
-    return [Path(row["file_path"]).name for row in table.inspect.files().select(["file_path"]).to_pylist()]
+def _paths(table: Any) -> list[str]:
+    return [row["file_path"] for row in table.inspect.files().select(["file_path"]).to_pylist()]

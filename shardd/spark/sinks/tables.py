@@ -84,8 +84,8 @@ class ListedTable(LakeTable):
     """A table that says which files it has."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """Of the files that the table has now, as they are called in its `place`."""
+    def paths(self) -> list[str]:
+        """The files that the table has now, as URIs or local paths."""
 
 
 def lost_again(where: str) -> CommitConflictError:

@@ -286,8 +286,11 @@ class PartitionCalls:
         while True:
             status, next_first, rows = self._engine.offsets_unused(*place, call.offset, PLACES_AT_ONCE, call.age_us)
             entries = [StoredEntry(*row) for row in rows]
-            if status != Status.OK or call.wanted is None:
+            if call.wanted is None or (status != Status.OK and not deleted):
                 return _Answer(status, found=StoredEntries(next_first, entries))
+            if status != Status.OK:
+                _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
+                break
             entries = [each for each in entries if (each.kind, each.consumer) in wanted]
             for each in entries[:OFFSETS_DELETED_AT_ONCE]:
                 status = self._engine.offset_delete(*place, each.kind, each.consumer)

@@ -231,8 +231,8 @@ class Ledger:
         first = min((self.seen[each.offset].number for each in look.messages if each.offset in self.seen), default=-1)
         lost = [number for number in unseen if look.messages and number > first]
         room = look.start - sum(offset < look.start for offset in self.seen)  # offsets that have left unseen
-        room -= sum(each.left for each in self.sent.values())
-        if lost or len(unseen) > room:
+        room -= sum(each.left and not each.offsets for each in self.sent.values())  # some were told of since
+        if unseen and (lost or len(unseen) > room):
             self.find(
                 f"lost: {len(unseen)} acknowledged messages, number {(lost or unseen)[0]} the first, {room} left unseen"
             )

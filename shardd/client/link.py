@@ -176,8 +176,8 @@ class Link(asyncio.Protocol):
             limit.reschedule(until)
 
     async def ask(self, code: int, payload: bytes, until: float, patience_s: float = math.inf) -> bytes:
-        """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError. One that is cancelled is
-        missed by nobody, but a connection that is silent until then ends all the same."""
+        """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError. A request that
+        is cancelled has no caller left; a connection that is silent until then ends all the same."""
         sent_at = None
         try:
             async with asyncio.timeout_at(until) as limit:

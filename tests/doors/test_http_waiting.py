@@ -16,6 +16,8 @@ from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 CROWD = REQUESTS_MAX * 5 // 2
 SOURCES = [f"127.0.0.{number}" for number in range(10, 18)]  # a login at each: the workers have them in turns
 

@@ -59,7 +59,7 @@ class Line:
 
     `against`: the name of a line of shardd that stands in the floor's place, for what the floor cannot do."""
 
-    mode: str  # send, poll, or both: half of the connections send, half read (bench/together.py)
+    mode: str  # send, poll, commit (polls with auto-commit), store (offsets), or both (bench/together.py)
     batch: int  # messages of a request
     payload_bytes: int  # of a message
     connections: int
@@ -153,6 +153,16 @@ def _pipelined() -> list[Line]:
     ]
 
 
+def _offsets() -> list[Line]:
+    """What it costs to keep a consumer's place, against reading alone."""
+    return [
+        Line("commit", 10, 100, 8, Placement.HASH, 0.7, against="poll-10x100-c8"),
+        Line("commit", 10, 100, 32, Placement.HASH, 0.7, against="poll-10x100-c32"),
+        Line("store", 1, 100, 8, Placement.HASH, 0.7, against="poll-1x100-c8"),
+        Line("store", 1, 100, 32, Placement.HASH, 0.7, against="poll-1x100-c32"),
+    ]
+
+
 def _threaded() -> list[Line]:
     """As a client with a thread for each core, left to the scheduler, drives both servers."""
     return [
@@ -175,6 +185,7 @@ LINES = (
     *_balanced(),
     *_scale(),
     *_pipelined(),
+    *_offsets(),
     *_threaded(),
 )
 REBALANCES = {"rebalance-1000x100": (1_000, 100.0), "rebalance-20000x100": (20_000, 50.0)}  # partitions, target in ms

@@ -160,7 +160,7 @@ def run_line(
             arguments[-1] = str(effort.warmup_ms * 4)  # each partition opens its files at its first message
         if line.connections == 1:
             arguments += _beside(target.serving_cpu(streams[0]))
-        if line.mode == "poll":
+        if line.mode != "send":
             arguments += ["--poll-messages", str(_prefill(target, line, streams, effort))]
             arguments += ["--verify-offsets"] if isinstance(target, Shardd) else []
             arguments += ["--group", "0"] if line.placement is Placement.GROUP else []

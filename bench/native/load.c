@@ -323,7 +323,7 @@ static void report(const histogram *latency, uint64_t last_reply_ns, uint64_t an
         "{\"mode\": \"%s\", \"connections\": %u, \"threads\": %u, \"depth\": %u, \"batch\": %u, \"payload_bytes\": %u, "
         "\"requests\": %llu, \"answered\": %llu, \"seconds\": %.6f, \"requests_per_s\": %.1f, \"mb_per_s\": %.2f, "
         "\"p50_us\": %.2f, \"p99_us\": %.2f, \"p999_us\": %.2f, \"max_us\": %.2f}\n",
-        options.mode == MODE_SEND ? "send" : "poll", options.connections, options.threads, options.depth, options.batch,
+        load_mode_names[options.mode], options.connections, options.threads, options.depth, options.batch,
         options.payload_bytes, (unsigned long long)latency->count, (unsigned long long)answered, seconds, rate,
         rate * payload_bytes / 1e6, (double)histogram_percentile(latency, 0.5) / 1e3,
         (double)histogram_percentile(latency, 0.99) / 1e3, (double)histogram_percentile(latency, 0.999) / 1e3,

@@ -8,7 +8,9 @@
 
 enum { LOAD_CONNECTIONS_MAX = 4096, LOAD_THREADS_MAX = 64, LOAD_DEPTH_MAX = 1024, REPLY_TIMEOUT_MS = 10000 };
 
-typedef enum load_mode { MODE_SEND, MODE_POLL } load_mode;
+/* MODE_COMMIT: polls with auto-commit; MODE_STORE: stores the offset of a consumer */
+typedef enum load_mode { MODE_SEND, MODE_POLL, MODE_COMMIT, MODE_STORE } load_mode;
+extern const char *const load_mode_names[];
 
 typedef struct load_options {
     const char *host, *local; /* local: path of a Unix socket instead of host and port, NULL = none */

@@ -8,7 +8,7 @@
 #include "wire.h"
 
 static const char usage[] =
-    "usage: load --port N --mode send|poll [options]\n"
+    "usage: load --port N --mode send|poll|commit|store [options]\n"
     "  --host ADDRESS        IPv4 address (127.0.0.1)\n"
     "  --unix PATH           a Unix socket instead of host and port\n"
     "  --websocket           over WebSocket, at host and port\n"
@@ -32,6 +32,15 @@ static const char usage[] =
     "  --requests N          measure so many requests over all connections\n"
     "  --requests-each N     measure so many requests on each connection\n"
     "  --warmup-ms N         run so long before measuring (0)\n";
+
+const char *const load_mode_names[] = {
+    [MODE_SEND] = "send", [MODE_POLL] = "poll", [MODE_COMMIT] = "commit", [MODE_STORE] = "store"};
+
+static int mode_of(const char *name) {
+    for (int mode = MODE_SEND; mode <= MODE_STORE; mode++)
+        if (strcmp(name, load_mode_names[mode]) == 0) return mode;
+    return -1;
+}
 
 static _Noreturn void refuse(const char *what) {
     fprintf(stderr, "load: %s\n%s", what, usage);
@@ -94,7 +103,7 @@ static void apply(int option, load_options *o, int *mode) {
     case 'u': o->local = optarg; break;
     case 'W': o->websocket = true; break;
     case 'p': o->port = (uint16_t)number(optarg, 1, 65535); break;
-    case 'm': *mode = strcmp(optarg, "send") == 0 ? MODE_SEND : strcmp(optarg, "poll") == 0 ? MODE_POLL : -2; break;
+    case 'm': *mode = mode_of(optarg); break;
     case 'c': o->connections = (uint32_t)number(optarg, 1, LOAD_CONNECTIONS_MAX); break;
     case 't': o->threads = (uint32_t)number(optarg, 1, LOAD_THREADS_MAX); break;
     case 'D': o->depth = (uint32_t)number(optarg, 1, LOAD_DEPTH_MAX); break;
@@ -132,13 +141,13 @@ void load_options_parse(int argc, char **argv, load_options *options) {
     int mode = -1;
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) apply(option, options, &mode);
     if (optind != argc) refuse("surplus argument");
-    if (mode < 0) refuse("--mode must be send or poll");
+    if (mode < 0) refuse("--mode must be send, poll, commit or store");
     options->mode = (load_mode)mode;
     if (options->port == 0 && options->local == NULL) refuse("--port or --unix is missing");
     if (options->requests == 0 && options->requests_each == 0 && options->duration_ms == 0)
         refuse("one of --duration-ms, --requests and --requests-each is needed");
     if (options->threads > options->connections) refuse("more threads than connections");
-    if (options->mode == MODE_POLL && options->poll_messages < options->batch)
+    if (options->mode != MODE_SEND && options->poll_messages < options->batch)
         refuse("--poll-messages must be at least --batch");
     if (options->keyed && options->balanced) refuse("--keyed and --balanced exclude each other");
     if (options->group >= 0 && (options->mode != MODE_POLL || !options->login))

@@ -30,6 +30,7 @@ static frame_target target_of(const load_options *o, uint32_t stream) {
                                           : o->balanced ? TO_BALANCED
                                                         : TO_PARTITION,
                           .member = o->group >= 0,
+                          .commits = o->mode == MODE_COMMIT,
                           .group = (uint32_t)o->group};
 }
 
@@ -58,9 +59,17 @@ static void build_poll(request *r, const load_options *o, uint32_t stream) {
     r->offset_at = r->length - POLL_OFFSET_FROM_END;
 }
 
+static void build_store(request *r, const load_options *o, uint32_t stream) {
+    frame_target target = target_of(o, stream);
+    r->bytes = allocate(POLL_FRAME_MAX);
+    r->length = frame_store(r->bytes, &target);
+    r->offset_at = r->length - STORE_OFFSET_FROM_END;
+}
+
 void request_build(request *r, const load_options *options, uint32_t stream, uint64_t seed) {
     *r = (request){.random = seed};
     if (options->mode == MODE_SEND) build_send(r, options, stream);
+    else if (options->mode == MODE_STORE) build_store(r, options, stream);
     else build_poll(r, options, stream);
 }
 
@@ -100,7 +109,8 @@ uint32_t join_build(uint8_t *frame, const load_options *options, uint32_t stream
 
 const char *reply_fault(uint64_t offset, const load_options *options, const uint8_t *head, uint64_t length) {
     if (get_u32(head) != 0) return "status is not 0";
-    if (options->mode == MODE_SEND) return length == REPLY_HEAD ? NULL : "acknowledgement carries a payload";
+    if (options->mode == MODE_SEND || options->mode == MODE_STORE)
+        return length == REPLY_HEAD ? NULL : "acknowledgement carries a payload";
     uint64_t records = (uint64_t)options->batch * (RECORD_HEAD + options->payload_bytes);
     if (length != REPLY_HEAD + POLLED_HEAD + records) return "polled bytes are not those of the messages asked for";
     if (get_u32(head + REPLY_HEAD + 12) != options->batch) return "polled message count is not the one asked for";

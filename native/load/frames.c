@@ -47,6 +47,20 @@ uint32_t frame_poll(uint8_t *frame, const frame_target *target, bool next, uint3
     at = put_u8(at, next ? 5 : 1); /* strategy: next, offset */
     at = put_u64(at, 0);
     at = put_u32(at, count);
-    put_u8(at, target->member); /* auto-commit */
+    put_u8(at, target->member || target->commits); /* auto-commit */
+    return length;
+}
+
+uint32_t frame_store(uint8_t *frame, const frame_target *target) {
+    uint32_t length = REQUEST_HEAD + 1 + 3 * NUMERIC_IDENTIFIER + 5 + 8;
+    uint8_t *at = put_u32(frame, length - 4);
+    at = put_u32(at, CODE_STORE_OFFSET);
+    at = put_u8(at, 1); /* a consumer, not a group */
+    at = put_identifier(at, 1);
+    at = put_identifier(at, target->stream);
+    at = put_identifier(at, target->topic);
+    at = put_u8(at, 1); /* the partition is named */
+    at = put_u32(at, target->partition);
+    put_u64(at, 0);
     return length;
 }

@@ -163,6 +163,32 @@ def test_a_frame_may_come_in_pieces_and_is_answered_before_the_end(server: QuicS
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (struct.pack("<II", 8 << 20, wire.SEND_MESSAGES), 4022),
+        (struct.pack("<II", 8 << 20, wire.CREATE_STREAM), 3),
+        (request_frame(wire.PING), 0),
+    ],
+    ids=["a-batch-too-large", "a-command-too-large", "bytes-behind-a-frame"],
+)
+def test_window_of_a_connection_is_granted_again_for_what_is_dropped(
+    head: bytes, status: int, server: QuicServer
+) -> None:
+    """Four windows of bytes that the door does not keep, in packets of their own behind those it answers."""
+
+    async def scenario() -> None:
+        async with connected(server.quic_address) as client:
+            assert await client.login() == 0
+            for _ in range(100):
+                stream = client.write(head, end=False)
+                client.write(b"x" * 4_000, stream_id=stream)
+                assert (await client.answer(stream, 20))[0] == status
+            assert (await client.ask(wire.PING))[0] == 0
+
+    run(scenario())
+
+
 def test_groups_are_made_but_not_joined(server: QuicServer) -> None:
     async def scenario() -> None:
         topic = wire.identifier("shared") + wire.identifier("t")

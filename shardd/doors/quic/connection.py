@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 class _Request(msgspec.Struct, eq=False):
     """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes that have room as `member`;
-    `released`: bytes that have come and are not kept any more; `begun`: its frame is whole, or refused."""
+    `is_released`: its bytes are not kept any more; `begun`: its frame is whole, or refused."""
 
     stream_id: int
     came_at_s: float
@@ -58,7 +58,7 @@ class _Request(msgspec.Struct, eq=False):
     code: int = 0
     reserved: int = 0
     member: Member | None = None
-    released: int = 0
+    is_released: bool = False
     begun: bool = False
     waiting: asyncio.Task[None] | None = None
 
@@ -168,8 +168,9 @@ class ClientConnection(QuicConnectionProtocol):
     def _on_data(self, stream_id: int, data: bytes, ended: bool) -> None:
         request = self._requests.get(stream_id)
         if request is None:
-            if not self._flow.may_answer(stream_id):
-                return  # bytes behind a frame that has its answer
+            if not self._flow.may_answer(stream_id):  # bytes behind a frame that has its answer, or wants none
+                self._owed += self._flow.drop(stream_id)
+                return
             request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), 0.0, bytearray())
         if request.begun:
             return  # bytes behind the frame
@@ -316,13 +317,18 @@ class ClientConnection(QuicConnectionProtocol):
     def _release(self, request: _Request) -> None:
         """Its bytes are not kept any more: the client may send as many again. Room that was asked for and not used
         cannot be taken back: so whoever gives a long request up half-way loses the connection."""
-        request.data = bytearray()
-        came = max(self._flow.received_bytes(request.stream_id), request.released)
-        self._owed += came - request.released - request.reserved
-        request.released = came
+        if request.is_released:
+            return
+        request.data, request.is_released = bytearray(), True
+        self._owed += self._flow.drop(request.stream_id) - request.reserved
         if request.member is not None:
             self._shared.requests.leave(request.member)
             request.reserved, request.member = 0, None
+        self._grant_owed()
+
+    def _grant_owed(self) -> None:
+        """What came behind a frame, or of a request that was refused, is dropped and granted again, too."""
+        self._owed += self._flow.take_freed()
         if self._owed < 0:
             self.end(Status.INVALID_COMMAND)
         elif self._owed * OWED_SHARE >= self._shared.options.quic.receive_window_bytes:
@@ -336,6 +342,7 @@ class ClientConnection(QuicConnectionProtocol):
     def datagram_received(self, data: bytes | str, addr: tuple[str, int]) -> None:
         super().datagram_received(data, addr)
         self._look_read()
+        self._grant_owed()
 
     def _look_read(self) -> None:
         """Gives room back for answers that the client has."""

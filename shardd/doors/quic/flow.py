@@ -6,12 +6,15 @@ gigabytes. Here limits grow by `grant` and `grant_stream` alone. Bound to aioqui
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from aioquic._buffer import Buffer
 from aioquic.quic.connection import MAX_STREAM_DATA_FRAME_CAPACITY, Limit, QuicConnection
 from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
+
+_DROPPED_MIN: Final = 64  # streams that are remembered after their end, before these are looked for
 
 
 class _Granted(Limit):
@@ -38,6 +41,8 @@ class BoundedQuic(QuicConnection):
         self._local_max_data = self._granted = _Granted(self._local_max_data)
         self._local_max_streams_bidi.value = self._local_max_streams_bidi.sent = streams_max
         self._local_max_streams_uni.value = self._local_max_streams_uni.sent = 0
+        self._dropped: dict[int, int] = {}  # by stream: up to which byte what came is given back
+        self._freed_bytes = 0
 
     def grant(self, count: int) -> None:
         """The client may send so many bytes more, all streams together."""
@@ -49,10 +54,21 @@ class BoundedQuic(QuicConnection):
         if stream is not None:
             stream.max_stream_data_local = max(stream.max_stream_data_local, offset)
 
-    def received_bytes(self, stream_id: int) -> int:
-        """Up to which byte of a stream something has come."""
+    def drop(self, stream_id: int) -> int:
+        """What has come of a stream is not kept any more, nor is what comes from now on, which `take_freed` tells.
+        Bytes that came so far, the first time; those behind a gap wait in the receiver and count later."""
         stream = self._streams.get(stream_id)
-        return 0 if stream is None else stream.receiver.highest_offset
+        if stream is None or stream_id in self._dropped:
+            return 0
+        if len(self._dropped) > 2 * len(self._streams) + _DROPPED_MIN:
+            self._dropped = {each: came for each, came in self._dropped.items() if each in self._streams}
+        self._dropped[stream_id] = came = _delivered_bytes(stream)
+        return came
+
+    def take_freed(self) -> int:
+        """Bytes of dropped streams that have come since the last time."""
+        freed, self._freed_bytes = self._freed_bytes, 0
+        return freed
 
     def taken_bytes(self, stream_id: int) -> int | None:
         """How much of what was written the client has; None: all, and the stream is over."""
@@ -64,6 +80,25 @@ class BoundedQuic(QuicConnection):
         stream = self._streams.get(stream_id)
         sender = None if stream is None else stream.sender
         return sender is not None and sender._buffer_fin is None and sender._reset_error_code is None
+
+    def _handle_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
+        stream_id = _stream_id_of(buf)
+        super()._handle_stream_frame(context, frame_type, buf)
+        self._free(stream_id)
+
+    def _handle_reset_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
+        stream_id = _stream_id_of(buf)
+        super()._handle_reset_stream_frame(context, frame_type, buf)
+        self._free(stream_id)
+
+    def _free(self, stream_id: int) -> None:
+        before = self._dropped.get(stream_id)
+        stream = self._streams.get(stream_id)
+        if before is None or stream is None:
+            return
+        came = _delivered_bytes(stream)
+        self._freed_bytes += came - before
+        self._dropped[stream_id] = came
 
     def _write_stream_limits(self, builder: QuicPacketBuilder, space: Any, stream: QuicStream) -> None:
         if stream.max_stream_data_local_sent == stream.max_stream_data_local:
@@ -78,3 +113,17 @@ class BoundedQuic(QuicConnection):
         frame.push_uint_var(stream.stream_id)
         frame.push_uint_var(stream.max_stream_data_local)
         stream.max_stream_data_local_sent = stream.max_stream_data_local
+
+
+def _delivered_bytes(stream: QuicStream) -> int:
+    """Of what came, what does not wait for bytes before it."""
+    receiver = stream.receiver
+    return int(receiver.highest_offset if receiver.is_finished else receiver._buffer_start)
+
+
+def _stream_id_of(buf: Buffer) -> int:
+    """Of the frame that is read next."""
+    at = buf.tell()
+    stream_id = buf.pull_uint_var()
+    buf.seek(at)
+    return int(stream_id)

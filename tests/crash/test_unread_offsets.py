@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from shardd.log import layout
+from shardd.log.imported import write_imported
 from shardd.protocol.codes import Code
 from tests.crash.fault_control import FaultControl
 from tests.crash.faults import wait_until
@@ -146,3 +147,37 @@ def test_unread_offsets_hold_for_no_longer_than_held_max(tmp_path: Path) -> None
 
 def status_of(root: Wire, partition: int) -> int:
     return root.status(wire.GET_OFFSET, wire.consumer() + TOPIC + wire.optional_partition(partition))
+
+
+SAYS: Final = {
+    "consumer-offsets": "`shardd offset update` stores one",
+    "producers": "its producers begin a new epoch then",
+    "incarnation": "the next start makes it again from a manifest",
+    "imported": "their times may fall anywhere",
+    "00000000000000000000.index": "is made again by the next start",
+    "00000000000000000000.log": "all else is served",
+}
+
+
+def test_doctor_names_each_unreadable_file_and_the_way_out_and_looks_at_the_others(unread: Unread) -> None:
+    write_imported(unread.partition, 5)
+    (unread.partition / layout.PRODUCERS).write_bytes(bytes(64))
+    assert unread.doctor()[0] == 0
+    for name, way_out in SAYS.items():
+        unread.control.arm("read", f"partitions/0/{name}$", 1, errno.EIO, for_ever=True)
+        status, said = unread.doctor()
+        [line] = [each for each in said.splitlines() if "damage: " in each]
+        assert status == 1 and name.removesuffix(".index") in line and "Input/output error" in line
+        assert way_out in line and "partitions 2, segments 8," in said
+
+
+def test_stored_offsets_are_given_up_as_doctor_says(unread: Unread) -> None:
+    unread.break_table()
+    assert "move the file to another place" in unread.doctor()[1]
+    unread.table.rename(unread.server.data_dir.parent / "kept")
+    with unread.server as server, wire.connect(server.address) as root:
+        assert root.get_offset("s", "t", 0) is None and root.get_offset("s", "t", 1) == STORED
+        root.store_offset("s", "t", 0, STORED)
+        unread.control.disarm()
+        assert root.get_offset("s", "t", 0) == STORED
+    assert unread.doctor()[0] == 0

@@ -25,8 +25,10 @@ from shardd.log.layout import PartitionIds
 from shardd.log.manifest import UnknownLayoutError
 from shardd.log.offsets_table import StoredOffset
 from shardd.log.segment_reader import log_path, segment_starts
+from shardd.log.segment_recovery import whole_manifests
 from shardd.log.single_pass import UnreadableError
 from shardd.log.stored_offsets import UnusableTableError, read_offsets
+from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.runtime.throttle import Throttle
 
 ATTEMPTS_MAX: Final = 20  # listings of a directory whose segments are being deleted
@@ -71,8 +73,8 @@ class Taker(msgspec.Struct):
             if directory is None:
                 return nothing
             try:
-                found = read_incarnation(directory)
                 starts = segment_starts(directory)
+                found = _incarnation_of(directory, starts, self.warnings[ids])
                 if found is None and any(log_path(directory, start).stat().st_size for start in starts):
                     raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
                 if found is not None and found < incarnation:  # nothing of this incarnation is there yet
@@ -83,6 +85,10 @@ class Taker(msgspec.Struct):
                 offsets, notes = _offsets_in(directory, incarnation)  # before the messages: never ahead of them
             except FileNotFoundError as error:
                 raise UnsettledError(f"{path} was changed while it was read: {error}") from error
+            except OSError as error:
+                if trouble_of(error) is not Trouble.DEVICE:
+                    raise
+                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
             except ValueError as error:
                 raise UnsettledError(str(error)) from error
             self.warnings[ids] += notes
@@ -105,6 +111,7 @@ class Taker(msgspec.Struct):
 
     def _segments(self, directory: Path, ids: PartitionIds, incarnation: int, imported_end: int) -> list[SegmentEntry]:
         taken: dict[int, SegmentEntry] = {}
+        notes: dict[int, str] = {}
         target = partition_path(self.target, ids)
         base = None if self.base is None else partition_path(self.base.path, ids)
         earlier = {} if self.base is None else self.base.segments(ids, incarnation)
@@ -128,11 +135,13 @@ class Taker(msgspec.Struct):
                             self.throttle,
                             base,
                             earlier.get(start),
+                            notes,
                         ).take()
             except (FileNotFoundError, ChangedError):
                 remove(target, start)
                 continue
             found = [taken[start] for start in starts]
+            self.warnings[ids] += [notes[start] for start in starts if start in notes]
             for entry in found:
                 if entry.damage:
                     log = layout.segment_log(layout.partition_directory(self.data, *ids), entry.start_offset)
@@ -160,6 +169,18 @@ def _opened_directory(path: Path) -> Iterator[Path | None]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _incarnation_of(directory: Path, starts: list[int], warnings: list[str]) -> int | None:
+    """As a start finds it: where the device does not give the marker, what manifests say. OSError, ValueError."""
+    try:
+        return read_incarnation(directory)
+    except OSError as error:
+        told = max((each.incarnation for each in whole_manifests(directory, starts)), default=None)
+        if trouble_of(error) is not Trouble.DEVICE or told is None:
+            raise
+        warnings.append(f"{error}: a manifest says what its incarnation marker would")
+        return told
 
 
 def _offsets_in(directory: Path, incarnation: int) -> tuple[list[StoredOffset], list[str]]:

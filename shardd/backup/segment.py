@@ -46,9 +46,13 @@ class Segment(msgspec.Struct, frozen=True):
     throttle: Throttle
     base: Path | None
     earlier: SegmentEntry | None
+    notes: dict[int, str]
 
     def take(self) -> SegmentEntry:
+        """Into `notes`, by start offset: why the manifest is not in the backup although there is one."""
         with opened_source(self.directory, self.start) as source:
+            if source.unread:
+                self.notes[self.start] = f"{source.unread}: it is not in this backup, the log was read whole"
             entry = self._keep_manifest(source)
             sparse_end = self._sparse_end(source.manifest)
             compressed = source.kept is COMPRESSED
@@ -85,7 +89,7 @@ class Segment(msgspec.Struct, frozen=True):
             raise ChangedError(f"{self._kept} has {kept.st_size} bytes instead of {entry.bytes}")
         if entry.kept == LINKED and (kept.st_dev, kept.st_ino) != (source.state.st_dev, source.state.st_ino):
             raise ChangedError(f"{self._kept} is not the file that was opened")
-        _, manifest = read_manifest_content(self.directory, self.start)
+        manifest = read_manifest_content(self.directory, self.start).manifest
         if manifest is None or manifest.incarnation != self.incarnation or self.following is None or entry.damage:
             return
         said = manifest.sealed  # it may have been sealed since

@@ -4,6 +4,7 @@ isolates it on request."""
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -12,17 +13,11 @@ import typer
 from shardd.cli.doctor_state import EXIT_DAMAGE
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
 from shardd.log.damage import DamagedRange
-from shardd.log.diagnosis import (
-    SegmentView,
-    diagnose_offsets,
-    diagnose_partition,
-    isolate,
-    partitions_below,
-    repair_offsets,
-)
+from shardd.log.diagnosis import SegmentView, diagnose_partition, isolate, partitions_below
 from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.log.incarnation import read_incarnation
 from shardd.log.removed_segments import removed_files
+from shardd.log.side_diagnosis import SideView, diagnose_sides, repair_offsets
 from shardd.server.data_directory import lock_directory
 from shardd.server.errors import StartupError
 
@@ -91,15 +86,18 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
         try:
             for view in diagnose_partition(path):
                 segments += 1
+                failures += bool(view.unreadable)
                 _show(text, view)
                 if view.open_damage():
                     damaged.setdefault(path, []).extend(view.open_damage())
-            _show_removed(path)
-            if _show_offsets(path):
-                offsets.append(path)
         except (OSError, ValueError) as error:
             failures += 1
             typer.echo(f"damage: partition {text} cannot be read: {error}")
+        sides = diagnose_sides(path)
+        _show_sides(path, sides)
+        failures += len(sides.unreadable)
+        if sides.damage:
+            offsets.append(path)
     ranges = [each for found in damaged.values() for each in found]
     messages = sum(each.end - each.start for each in ranges)
     typer.echo(
@@ -118,21 +116,18 @@ def _show(place: str, view: SegmentView) -> None:
         typer.echo(f"  isolated: offsets {start} to {end - 1}")
     for each in view.open_damage():
         typer.echo(f"  damage: {each}")
+    if view.unreadable:
+        typer.echo(f"  damage: {view.unreadable}")
 
 
-def _show_removed(path: Path) -> None:
-    for each in removed_files(path, read_incarnation(path)):
-        typer.echo(f"  note: {each.name} is left of a segment that was removed; the next start removes it")
-
-
-def _show_offsets(path: Path) -> bool:
-    """Whether something in the stored offsets is damaged."""
-    view = diagnose_offsets(path)
+def _show_sides(path: Path, view: SideView) -> None:
+    with suppress(OSError, ValueError):  # told with the marker
+        for left in removed_files(path, read_incarnation(path)):
+            typer.echo(f"  note: {left.name} is left of a segment that was removed; the next start removes it")
     for note in view.notes:
         typer.echo(f"  note: {note}")
-    for each in view.damage:
-        typer.echo(f"  damage: {each}")
-    return bool(view.damage)
+    for damage in view.damage + view.unreadable:
+        typer.echo(f"  damage: {damage}")
 
 
 def _repair(damaged: dict[Path, list[DamagedRange]], offsets: list[Path], *, yes: bool) -> int:

@@ -144,8 +144,12 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
     partitions = segments = compressed = sparse = damaged = early = 0
     for place, path in partitions_below(directory):
         partitions += 1
-        refusals = list(_refusals(path))
-        early += not refusals and _has_early_table(path)
+        refusals: list[str] = []
+        try:
+            refusals += _refusals(path)
+            early += not refusals and _has_early_table(path)
+        except OSError as error:  # what lies beside a log closes no partition
+            findings.would.append(f"{error}: `shardd doctor log` says what that costs, and the way out")
         for start in segment_starts(path):
             segments += 1
             try:

@@ -1,5 +1,5 @@
-"""What lies in a partition directory, for `shardd doctor log`: segments, manifests, stored offsets, damage; and how it
-is isolated.
+"""What lies in a partition directory, for `shardd doctor log`: segments, manifests, damage; and how it is isolated.
+What lies beside the log: side_diagnosis.py.
 
 Looking changes nothing and needs no lock: of a server that runs it sees what is there at this moment. Isolating writes
 manifests and is for a data directory that nobody uses.
@@ -22,13 +22,12 @@ from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
-from shardd.log.segment_reader import opened_log, segment_starts
-from shardd.log.stored_offsets import read_offsets, read_settled_table, repair_table, table_notes
+from shardd.log.segment_reader import log_path, opened_log, segment_starts
 from shardd.log.tail import Rest, rest_of
 
 
 class SegmentView(msgspec.Struct):
-    """`notes`: what is odd and costs no message."""
+    """`notes`: what is odd and costs no message. `unreadable`: why nothing more is known of it."""
 
     start_offset: int
     end_offset: int  # exclusive
@@ -37,6 +36,7 @@ class SegmentView(msgspec.Struct):
     damaged: list[DamagedRange] = msgspec.field(default_factory=list)
     isolated: tuple[tuple[int, int], ...] = ()
     notes: list[str] = msgspec.field(default_factory=list)
+    unreadable: str = ""
 
     def open_damage(self) -> list[DamagedRange]:
         """What is not isolated (as a whole)."""
@@ -63,38 +63,21 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
 
 
 def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
-    """Reads every segment whole, one at a time. OSError, ValueError (a damaged marker of an import)."""
+    """Reads every segment whole, one at a time. OSError, ValueError (a marker or a manifest of a later version)."""
     imported_end = end_of_import(directory)
     starts = segment_starts(directory)
     minimum = 0
     for number, start in enumerate(starts):
         next_start = starts[number + 1] if number + 1 < len(starts) else None
-        view, survey = _diagnose_segment(
-            directory, start, next_start, 0 if start < imported_end else minimum, imported_end
-        )
+        try:
+            view, survey = _diagnose_segment(
+                directory, start, next_start, 0 if start < imported_end else minimum, imported_end
+            )
+        except OSError as error:
+            yield _unreadable(directory, start, next_start, error)
+            continue
         minimum = survey.segment.last_timestamp if survey.segment.count else minimum
         yield view
-
-
-class OffsetsView(msgspec.Struct):
-    """`damage`: what a repair drops; `notes`: what is odd and lies there."""
-
-    damage: list[str] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)
-
-
-def diagnose_offsets(directory: Path) -> OffsetsView:
-    """Reads the stored offsets of a partition, of either format version. OSError, ValueError (of a later version)."""
-    incarnation = read_incarnation(directory)
-    table = read_settled_table(directory, incarnation)
-    if table is not None and table.counts:
-        return OffsetsView(damage=table_notes(directory, table))
-    return OffsetsView(notes=read_offsets(directory, incarnation)[1])
-
-
-def repair_offsets(directory: Path) -> Path:
-    """Drops what is damaged in the stored offsets; the file. OSError, ValueError."""
-    return repair_table(directory, read_incarnation(directory))
 
 
 def _diagnose_segment(
@@ -139,6 +122,17 @@ def _diagnose_segment(
             if _native.digest_file(log, segment.file_bytes) != manifest.sealed.digest:
                 view.notes.append("the digest in the manifest is not that of the log, although every record is valid")
     return view, survey
+
+
+def _unreadable(directory: Path, start: int, next_start: int | None, error: OSError) -> SegmentView:
+    """The others are looked at all the same."""
+    path = error.filename or f"{log_path(directory, start)}, or its index,"
+    text = (
+        f"{path} cannot be read ({error.strerror}): polls that need what lies there get CANNOT_READ_FILE (10002), all "
+        "else is served. What is lost is in a backup, or nowhere; an index that is moved to another place while no "
+        "server runs is made again by the next start"
+    )
+    return SegmentView(start, start if next_start is None else next_start, 0, "not read", unreadable=text)
 
 
 def _manifest_of(directory: Path, start: int) -> tuple[Manifest | None, str]:

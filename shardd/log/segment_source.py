@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from shardd.log.blocks import Blocks
 from shardd.log.manifest import Manifest, UnknownLayoutError, decode_manifest
 from shardd.log.segment_layout import COMPRESSED, PLAIN, SegmentLayout
 from shardd.log.segment_reader import plain_bytes, unpacked
+from shardd.runtime.disk_errors import Trouble, trouble_of
 from shardd.runtime.regular_files import open_regular, read_regular
 
 ATTEMPTS_MAX: Final = 20  # a layout changes once in the life of a segment
@@ -24,7 +25,7 @@ ATTEMPTS_MAX: Final = 20  # a layout changes once in the life of a segment
 class SegmentSource(msgspec.Struct, frozen=True):
     """An open file with the records, as it was when it was opened, and the manifest that was read before: its
     checkpoints are never ahead of what is read. `content` of the manifest: None without one; `manifest`: None, too,
-    where it says nothing to this version."""
+    where it says nothing to this version. `unread`: why the manifest counts as none although there is one."""
 
     directory: Path
     start_offset: int
@@ -33,6 +34,7 @@ class SegmentSource(msgspec.Struct, frozen=True):
     state: os.stat_result
     content: bytes | None
     manifest: Manifest | None
+    unread: str = ""
 
     @property
     def log_bytes(self) -> int:
@@ -61,19 +63,32 @@ class SegmentSource(msgspec.Struct, frozen=True):
         os.link(f"/proc/self/fd/{self.descriptor}", target, src_dir_fd=self.descriptor)
 
 
-def read_manifest_content(directory: Path, start_offset: int) -> tuple[bytes | None, Manifest | None]:
-    """The bytes of a manifest and what they say. UnknownLayoutError, OSError."""
+class ManifestContent(NamedTuple):
+    """As in SegmentSource."""
+
+    content: bytes | None
+    manifest: Manifest | None
+    unread: str = ""
+
+
+def read_manifest_content(directory: Path, start_offset: int) -> ManifestContent:
+    """The bytes of a manifest and what they say. One that cannot be read costs a scan of its log, as for a start.
+    UnknownLayoutError, OSError."""
     path = layout.segment_manifest(directory, start_offset)
     try:
         content = read_regular(path)
     except FileNotFoundError:
-        return None, None
+        return ManifestContent(None, None)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and trouble_of(error) is not Trouble.DEVICE:
+            raise
+        return ManifestContent(None, None, str(error))
     try:
-        return content, decode_manifest(content)
+        return ManifestContent(content, decode_manifest(content))
     except UnknownLayoutError as error:
         raise UnknownLayoutError(f"{path}: {error}") from None
     except ValueError:
-        return content, None
+        return ManifestContent(content, None)
 
 
 @contextmanager
@@ -81,14 +96,14 @@ def opened_source(directory: Path, start_offset: int) -> Iterator[SegmentSource]
     """For a `with` block. FileNotFoundError: the segment is gone, or is not one any more. UnknownLayoutError,
     OSError."""
     for _ in range(ATTEMPTS_MAX):
-        content, manifest = read_manifest_content(directory, start_offset)
-        said = PLAIN if manifest is None else manifest.layout
+        read = read_manifest_content(directory, start_offset)
+        said = PLAIN if read.manifest is None else read.manifest.layout
         found = _opened(directory, start_offset, said)
         descriptor, kept = found
         try:
             # A manifest of another layout beside the file is one that a crash has left, or an earlier one.
-            if kept is said or read_manifest_content(directory, start_offset)[0] == content:
-                yield SegmentSource(directory, start_offset, descriptor, kept, os.fstat(descriptor), content, manifest)
+            if kept is said or read_manifest_content(directory, start_offset).content == read.content:
+                yield SegmentSource(directory, start_offset, descriptor, kept, os.fstat(descriptor), *read)
                 return
         finally:
             os.close(descriptor)

@@ -64,6 +64,7 @@ FILES: Final = {
     "E/<start>.index": "archive/spool/0/2/0/*-00000000000000000000-*/00000000000000000000.index",
     "P/imported": f"{PLAIN}/imported",
     "P/<start>.torn[.n]": f"{PLAIN}/00000000000000000390.torn",
+    "P/producers.unreadable": f"{PLAIN}/producers.unreadable",
     "P/offsets/<kind>/<id>": f"{PLAIN}/offsets/consumers/7",
     "P/offsets.imported/<name>": f"{PLAIN}/offsets.imported/consumers.7",
     "P.unmarked[.n]/<name>": f"{PLAIN}.unmarked/00000000000000000000.log",

@@ -32,6 +32,12 @@ def one_by_one(root: wire.Wire, end: int) -> dict[int, int | bytes]:
     return found
 
 
+@pytest.fixture(scope="module")
+def rolled(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """In many segments."""
+    return Left(tmp_path_factory.mktemp("rolled"), {})
+
+
 @pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
 def test_a_lost_sector_of_the_active_segment_costs_its_offsets(left: Left, part: float) -> None:
     left.fresh()
@@ -61,6 +67,25 @@ def test_a_lost_sector_of_the_active_segment_costs_its_offsets(left: Left, part:
         wait_until(lambda: one_of(root, lost[0]) == b"%d" % lost[0], "what can be read is not served")
         assert one_of(root, served[-1]) == b"%d" % served[-1] if served else True
     assert "read only" not in left.server.log()
+
+
+@pytest.mark.parametrize("number", [0, -2])
+def test_a_lost_sealed_segment_costs_its_offsets_while_it_cannot_be_read(rolled: Left, number: int) -> None:
+    rolled.fresh()
+    starts = sorted(int(path.stem) for path in rolled.partition.glob("*.log"))
+    assert len(starts) >= 4
+    start, end = starts[number], starts[starts.index(starts[number]) + 1]
+    rolled.control.arm("read", f"{start:020d}.log$", 1, errno.EIO, for_ever=True)
+    with rolled.opened() as root:
+        found = one_by_one(root, MESSAGES)
+        elsewhere = {offset: what for offset, what in found.items() if not start <= offset < end}
+        assert elsewhere == {offset: b"%d" % offset for offset in elsewhere}
+        assert {found[offset] for offset in range(start, end)} == {CANNOT_READ}
+        rolled.send(root, BATCHES)  # sends go on
+        rolled.control.disarm()  # the device gives it again
+        wait_until(lambda: one_of(root, start) == b"%d" % start, "what can be read is not served")
+        assert one_by_one(root, MESSAGES) == {offset: b"%d" % offset for offset in range(MESSAGES)}
+    assert "read only" not in rolled.server.log()
 
 
 def one_of(root: wire.Wire, offset: int) -> int | bytes:

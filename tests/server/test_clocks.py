@@ -176,6 +176,16 @@ def test_a_jump_deletes_no_token(tmp_path: Path, clock: WallClock) -> None:
             other.login_with_token(token)
 
 
+def test_logins_over_http_are_judged_by_the_wall_clock(tmp_path: Path, clock: WallClock) -> None:
+    with HttpServer(tmp_path / "data", clock.env) as server:
+        root = server.root()
+        assert root.get("/streams").status == 200
+        clock.set(48 * HOUR_S)
+        assert root.get("/streams").status == 401
+        clock.set(0)
+        assert root.get("/streams").status == 200
+
+
 def test_revoked_tokens_stay_revoked_after_a_jump(tmp_path: Path, clock: WallClock) -> None:
     with HttpServer(tmp_path / "data", clock.env) as server:
         revoked = server.root()

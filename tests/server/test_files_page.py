@@ -16,8 +16,8 @@ SHORT: Final = {"P": "streams/<a>/topics/<a>/partitions/<a>", "E": "archive/spoo
 SOMETIMES: Final = {
     "state.messages.torn[.n]", "access.key", "runtime/liftbridge.nats-password", "trash/<name>",
     "archive/incoming/<name>", "E/ACK", "E/imported", "E/<start>.blocks", "P/imported", "P/<start>.torn[.n]",
-    "P/offsets/<kind>/<id>", "P/offsets.imported/<name>", "P.unmarked[.n]/<name>", "state/<name>",
-    "streams/liftbridge.import/<name>", ".sockets/<number>", "<any>.tmp",
+    "P/producers.unreadable", "P/offsets/<kind>/<id>", "P/offsets.imported/<name>", "P.unmarked[.n]/<name>",
+    "state/<name>", "streams/liftbridge.import/<name>", ".sockets/<number>", "<any>.tmp",
 }  # fmt: skip
 
 

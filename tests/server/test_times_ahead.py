@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from shardd.log.manifest import encode_manifest, read_manifest
 from shardd.log.segment_reader import segment_starts
 from tests.server.test_clocks import DAY_S
-from tests.server.test_message_deduplication import change
+from tests.server.test_message_deduplication import change, stored
+from tests.server.test_message_deduplication import send as send_ids
 from tests.server.test_retention import ENV, SECOND_US, create_topic, offsets, until
 from tests.support import wire
 from tests.support.server import Server
@@ -94,3 +95,35 @@ def test_segments_of_an_earlier_version_count_from_the_first_start_that_sees_the
         until(lambda: ahead(server) == 1, server)
         assert counted(server)[: len(first) - 1] == first[:-1], "the second start changes nothing"
         assert len(offsets(root)) == 2
+
+
+WINDOW_S = 8
+IDS = {
+    "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_ENABLED": "true",
+    "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_MAX_ENTRIES": "1000",
+    "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_EXPIRY": f"{WINDOW_S} s",
+}
+
+
+def test_ids_with_such_times_are_known_from_the_sealing_on_for_their_window_also_after_a_start(tmp_path: Path) -> None:
+    clock = WallClock(tmp_path)
+    server = Server(tmp_path / "data", ENV | clock.env | BELIEVED | IDS)
+    with server, wire.connect(server.address) as root:
+        root.create_stream("s")
+        create_topic(root)
+        clock.set(YEAR_S)
+        send_ids(root, [1])
+        clock.set(0)
+        assert change(root, segment_age_max="60 s") == 0
+        until(lambda: len(counted(server)) > 1, server)  # what is further ahead than that is sealed at once
+        sealed_by = time.monotonic()
+    with server, wire.connect(server.address) as root:
+        send_ids(root, [1, 2])
+        knew = stored(root) == [1, 2]
+        assert knew or time.monotonic() - sealed_by > WINDOW_S, "the start forgot the id"
+    expired_at = time.monotonic() + WINDOW_S + 1
+    until(lambda: time.monotonic() > expired_at, server)
+    with server, wire.connect(server.address) as root:
+        before = stored(root)
+        send_ids(root, [1])
+        assert stored(root) == [*before, 1], "the id is known for as long as the clock was ahead"

@@ -17,8 +17,11 @@ from shardd.engine import WithheldRange
 from shardd.engine._native import DeletedSegments
 from shardd.engine.calls import Place, PlaceUnknownError, Reader
 from shardd.engine.partition_limits import IdWindow, PartitionLimits, SendingPartition, SendLimits
-from shardd.log import layout
+from shardd.log import compressing, layout, sealing
+from shardd.log.blocks import Codec
 from shardd.log.incarnation import write_incarnation
+from shardd.log.segment_reader import opened_log
+from shardd.log.single_pass import LogPass
 from shardd.log.verified_slices import SegmentExtent
 from shardd.maintenance import damage_surveys
 from shardd.protocol.errors import ShardError, Status
@@ -244,3 +247,48 @@ def test_a_survey_that_meets_a_purge_writes_no_index_beside_the_new_log(tmp_path
     survey = damage_surveys._survey_open(directory, 7, extent, 5, 0, Throttle())
     assert survey is not None and survey.index_changed
     assert layout.segment_index(directory, 0).read_bytes() == before.index
+
+
+class Purging(Throttle):
+    """Whoever works by it meets a purge in the middle of the work: another log is behind the same names."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def spend(self, units: int) -> None:
+        if self.steps == 0:
+            self._directory.rename(self._directory.with_name("purged"))
+            write(self._directory, segment(0, [4], 9000), segment(4, [], 9000), incarnation=8)
+        super().spend(units)
+
+
+def seal(directory: Path, throttle: Throttle) -> None:
+    sealing.seal_segment(directory, 0, 7, throttle)
+
+
+def compress(directory: Path, throttle: Throttle) -> None:
+    sealing.seal_segment(directory, 0, 7, Throttle())
+    compressing.prepare(directory, 0, 7, Codec("zstd", 1), throttle)
+
+
+def scrub(directory: Path, throttle: Throttle) -> None:
+    with opened_log(directory, 0) as log:
+        LogPass(log, 0, 0, throttle).whole()
+
+
+@pytest.mark.parametrize("work", [seal, compress, scrub])
+def test_a_helper_that_meets_a_purge_writes_nothing_beside_the_new_log(
+    tmp_path: Path, work: Callable[[Path, Throttle], None]
+) -> None:
+    directory = layout.partition_directory(tmp_path, 0, 0, 0)
+    write(directory, segment(0, [30, 30]), segment(60, [], 2000), incarnation=7)
+    throttle = Purging(directory)
+    work(directory, throttle)
+    assert throttle.steps > 0, "it was not met"
+    found = tree(directory)
+    clean = tmp_path / "clean"
+    write(clean, segment(0, [4], 9000), segment(4, [], 9000), incarnation=8)
+    assert found == tree(clean)
+    work(directory, Throttle())  # afterwards, with the incarnation of before
+    assert tree(directory) == found

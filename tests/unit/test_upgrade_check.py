@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,11 @@ from typer.testing import CliRunner
 from shardd.cli.main import app
 from shardd.config.keys import settings_toml
 from shardd.config.loader import load_settings
+from shardd.log import layout
+from shardd.log.imported import write_imported
+from tests.crash.fault_control import FaultControl
 from tests.support import golden_directory as golden
+from tests.unit.backup_data import DataDirectory
 
 EVENTS = Path("streams/0/topics/0/partitions")
 
@@ -139,3 +147,17 @@ def test_settings_that_are_wrong_are_refused_with_their_sentences(tmp_path: Path
     config.write_text('[system.topic]\nmax_size = "1 GiBs"\n')
     status, text = checked(tmp_path, "--config", str(config))
     assert status == 2 and "system.topic.max_size" in text and str(config) in text
+
+
+@pytest.mark.parametrize("name", [layout.INCARNATION, layout.CONSUMER_OFFSETS, layout.IMPORTED])
+def test_a_side_file_that_the_device_does_not_give_refuses_nothing(tmp_path: Path, name: str) -> None:
+    data = DataDirectory(tmp_path / "data")
+    write_imported(data.partition(0), 5)
+    control = FaultControl(tmp_path)
+    control.arm("read", f"partitions/0/{name}$", 1, errno.EIO, for_ever=True)
+    command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
+    said = subprocess.run(command, env=os.environ | control.environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said
+    [line] = [each for each in said.stdout.splitlines() if "Input/output error" in each]
+    assert f"partitions/0/{name}" in line and "`shardd doctor log`" in line
+    assert "partitions 2," in said.stdout

@@ -11,9 +11,10 @@ import pytest
 
 from shardd.doors.liftbridge import cursors as module
 from shardd.doors.liftbridge.cursors import Cursors, NoRoomError
+from shardd.doors.links import WorkerLostError
 from shardd.protocol.liftbridge.requests import AllUsers, InternalPoll, InternalPublish
 from tests.support.on_loop import on_loop, until
-from tests.unit.test_liftbridge_cursors import GREEDY, MAX, OTHER, ROOT, ForgetfulDoor, loaded, named
+from tests.unit.test_liftbridge_cursors import GREEDY, LATER, MAX, OTHER, ROOT, ForgetfulDoor, loaded, named
 
 
 class SlowDoor(ForgetfulDoor):
@@ -92,6 +93,31 @@ async def test_a_removal_whose_client_went_away_is_one() -> None:
         assert await values(each, "c") == [-1] and len(each) == 0
 
 
+class DoubtfulDoor(ForgetfulDoor):
+    """Its workers store, and are gone before they say so."""
+
+    is_doubtful = False
+
+    async def task(self, name: str, request: InternalPublish | InternalPoll | AllUsers, **more: object) -> Any:
+        said = await super().task(name, request, **more)
+        if isinstance(request, InternalPublish) and self.is_doubtful:
+            raise WorkerLostError("it is gone")
+        return said
+
+
+@on_loop
+async def test_a_set_failed_and_was_stored_a_removal_holds_at_the_next_start() -> None:
+    door: Any = DoubtfulDoor(kept=300)
+    cursors = await loaded(door, 1)
+    door.is_doubtful = True
+    with pytest.raises(WorkerLostError):
+        await cursors.set(named("c"), 5, OTHER)
+    door.is_doubtful = False
+    await cursors.set(named("c"), -1, OTHER)
+    for each in (cursors, await loaded(door, 1)):
+        assert await values(each, "c") == [-1]
+
+
 @on_loop
 async def test_a_client_that_goes_away_while_it_waits_for_its_turn_has_set_nothing() -> None:
     door: Any = SlowDoor(kept=300)
@@ -126,11 +152,28 @@ async def test_a_log_with_too_many_cursors_keeps_those_without_an_owner_and_of_s
         await Cursors(door, 1).set(named(f"root{number}"), number, ROOT)
     door.users = {GREEDY, OTHER} if greedy_there else {OTHER}
     cursors = await loaded(door, 1)
-    assert len(cursors) == MAX
+    stay = 5 if greedy_there else 10  # 3 and 3 of others, 5 are left free for those that begin
+    assert len(cursors) == 6 + stay
     names = [f"{who}{number}" for who in ("other", "root") for number in range(3)]
     assert await values(cursors, *names) == [0, 1, 2] * 2
     last = 4 * MAX - 1
-    ghosts = [f"ghost{number}" for number in (last, last - 9, last - 10)]
-    assert await values(cursors, *ghosts) == [last, last - 9, -1]
+    ghosts = [f"ghost{number}" for number in (last, last - stay + 1, last - stay)]
+    assert await values(cursors, *ghosts) == [last, last - stay + 1, -1]
     monkeypatch.setattr(module, "CURSORS_MAX", 100 * MAX)
-    assert await values(await loaded(door, 1), *ghosts) == [last, last - 9, -1], "one without a place came back"
+    assert await values(await loaded(door, 1), *ghosts) == [last, last - stay + 1, -1], "one without a place came back"
+
+
+@on_loop
+async def test_a_log_with_too_many_cursors_leaves_room_for_users_that_begin() -> None:
+    """Of the user that has most as many stay as are left free, as if they had been set one by one."""
+    door: Any = ForgetfulDoor(kept=10_000)
+    for number in range(4 * MAX):
+        await Cursors(door, 1).set(named(f"ghost{number}"), number, GREEDY)
+    cursors = await loaded(door, 1)
+    for each in (cursors, await loaded(door, 1)):
+        assert len(each) == MAX // 2
+        assert await values(each, f"ghost{4 * MAX - 1}", f"ghost{4 * MAX - MAX // 2 - 1}") == [4 * MAX - 1, -1]
+    await cursors.set(named("first"), 1, OTHER)
+    await cursors.set(named("second"), 2, LATER)
+    with pytest.raises(NoRoomError):
+        await cursors.set(named("more"), 1, GREEDY)

@@ -94,6 +94,8 @@ class Cursors:
                     without_place += self._table.trim()
         await self._users.look()
         without_place += self._table.trim()
+        if without_place:  # the log has more than can be: what shares would have kept out goes, too
+            without_place += self._table.shrink()
         unset = {cursor for cursor in without_place if cursor not in self._table}
         if unset:
             _log.warning("%d cursors in the log have no place: those of users that have the most", len(unset))
@@ -182,14 +184,14 @@ class Cursors:
         return await self._turns[partition_of(cursor, self.partitions)].take(lambda: self._drop(cursor, only))
 
     async def _drop(self, cursor: Cursor, only: Kept | None) -> bool:
-        """In a turn."""
+        """In a turn. A cursor that is not there has a record, too: one that could not be set may be in the log."""
         kept = self._table.get(cursor)
-        if kept is None or (only is not None and kept is not only):
+        if only is not None and kept is not only:
             return False
         await self._append(cursor, [encoded(cursor, UNSET)])
         self._table.drop(cursor)
         await self._rewrite_when_due(cursor)
-        return True
+        return kept is not None
 
     async def _write_use(self, cursor: Cursor, kept: Kept) -> None:
         """A restart knows it then. Without that the fetch is as good."""

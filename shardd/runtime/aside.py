@@ -3,6 +3,9 @@
 A transport lends a request a place and room for bytes while it is carried out. What waits in a line on its way (for a
 password, a gate, a lock) steps aside for so long: its place serves others, and is taken again when its turn has come.
 Lines know nothing of transports: they wait in `aside()`, which is whatever the transport has set for the task.
+
+What has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused before it
+begins where too many wait so already, and is never ended once it has begun.
 """
 
 from __future__ import annotations
@@ -18,6 +21,15 @@ STEP_ASIDE: Final[ContextVar[StepAside]] = ContextVar("step_aside", default=null
 so nothing may have been done yet that the request would have to answer for."""
 
 
+STAND_BESIDE: Final[ContextVar[StepAside]] = ContextVar("stand_beside", default=nullcontext)
+"""As STEP_ASIDE, for what cannot be ended any more: what it returns may raise a refusal when it is entered only."""
+
+
 def aside() -> AbstractContextManager[None]:
     """To wait in. Other tasks that the request has made, which have a copy of its context, hold nothing to lend."""
     return STEP_ASIDE.get()()
+
+
+def beside() -> AbstractContextManager[None]:
+    """To carry out in what has no other end than its own."""
+    return STAND_BESIDE.get()()

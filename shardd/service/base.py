@@ -15,6 +15,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.namespaces import namespace, partition_ids
 from shardd.protocol.primitives import Identifier
 from shardd.runtime import tracing
+from shardd.runtime.aside import beside
 from shardd.runtime.channel import BusError
 from shardd.security import Rule, allowed
 from shardd.service.audit import tell_change
@@ -118,7 +119,7 @@ async def submit(metadata: Metadata, identity: Identity, command: Command) -> Re
     """
     before = metadata.state
     try:
-        with tracing.span("metadata", change=type(command).__name__):
+        with beside(), tracing.span("metadata", change=type(command).__name__):
             result = await metadata.submit(identity.ref, command)
     except BusError as error:
         raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error), close=True) from error

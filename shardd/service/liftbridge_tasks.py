@@ -39,6 +39,7 @@ from shardd.protocol.liftbridge.requests import (
 )
 from shardd.protocol.primitives import Compression, ConsumerKind, PollingKind
 from shardd.protocol.topic_setting_table import settings_of_new
+from shardd.runtime.aside import beside
 from shardd.runtime.channel import BusError
 from shardd.runtime.slices import Slices
 from shardd.security import ROOT_USER_ID, Rule
@@ -257,7 +258,8 @@ class LiftbridgeTasks:
     async def _change(self, command: Command, well: tuple[Status, ...] = (Status.OK,)) -> None:
         """`ShardError`."""
         try:
-            result = await self._metadata.submit(user_ref(self._metadata.state.users[ROOT_USER_ID]), command)
+            with beside():
+                result = await self._metadata.submit(user_ref(self._metadata.state.users[ROOT_USER_ID]), command)
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         if result.status not in well:

@@ -88,6 +88,24 @@ def test_a_stranger_at_a_door_is_served_while_a_crowd_waits(server: DoorServer, 
         assert len(crowd.intersection(relay.answered)) < CROWD // 4
 
 
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_stranger_at_a_door_reads_while_changes_of_a_crowd_wait_for_the_device(
+    on_disk: tuple[DoorServer, FrozenDisk], shard: int
+) -> None:
+    server, disk = on_disk
+    with server.relay(shard) as relay:
+        relay.proven()
+        stranger = relay.login(relay.open())
+        attacker = relay.login(relay.open(ATTACKER), "attacker", PASSWORD)
+        with disk.frozen():
+            crowd = {ask(relay, attacker, "create_stream", {"name": f"of {shard}, {n}"}) for n in range(CROWD)}
+            for _ in range(3):
+                assert relay.answer(ask(relay, stranger, "get_streams"))[0] == 0
+            assert not crowd.intersection(relay.answered)
+        for each in crowd:
+            assert relay.answer(each)[0] == 0, "a change that has begun is made"
+
+
 # ---- the engine's own port ----
 
 

@@ -5,26 +5,34 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.aside import STEP_ASIDE
+from shardd.runtime.aside import STAND_BESIDE, STEP_ASIDE, beside
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.slices import Slices
 from shardd.service.sessions import Session
 from shardd.transport.door.clients import DoorClient
-from shardd.transport.door.places import ASIDE_BYTES_MAX, ASIDE_BYTES_MIN, REQUESTS_MAX, Places, Work
+from shardd.transport.door.places import (
+    ASIDE_BYTES_MAX,
+    ASIDE_BYTES_MIN,
+    BEGUN_OF_USER_BYTES_MAX,
+    REQUESTS_MAX,
+    Places,
+    Work,
+)
 from tests.support.on_loop import on_loop
 
 PACKAGE: Final = Path(__file__).parents[2] / "shardd"
 WAITERS_MAX: Final = ASIDE_BYTES_MAX // ASIDE_BYTES_MIN
 SERVICES: Final = ("service", "security")  # what requests are carried out by
 PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
+Does = Callable[[str, Work], Coroutine[Any, Any, None]]
 
 
 class Crowd:
@@ -40,12 +48,12 @@ class Crowd:
     def _free(self) -> None:
         self.freed += 1
 
-    def begin(self, name: str, user: int, frame_bytes: int = 100) -> Work:
+    def begin(self, name: str, user: int, frame_bytes: int = 100, does: Does | None = None) -> Work:
         session = Session(1, 1, "192.0.2.1:1", 0)
         session.set_user(user, user)
         work = Work(1, frame_bytes, frame_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
         self.places.enter(work)
-        work.task = asyncio.get_running_loop().create_task(self._execute(name, work))
+        work.task = asyncio.get_running_loop().create_task((does or self._execute)(name, work))
         return work
 
     async def _execute(self, name: str, work: Work) -> None:
@@ -123,6 +131,38 @@ def test_a_request_sent_away_in_the_moment_of_its_turn_passes_the_turn_on() -> N
         await crowd.settle(*works)
         assert crowd.refused == ["a"] and crowd.done == ["b"]
         assert crowd.places.has_room(0)
+
+    on_loop(main)
+
+
+def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_half_of_the_room() -> None:
+    async def main() -> None:
+        crowd, device, begun = Crowd(), asyncio.Event(), list[str]()
+
+        async def change(name: str, work: Work) -> None:
+            STAND_BESIDE.set(partial(crowd.places.beside, work))
+            try:
+                with beside():
+                    begun.append(name)
+                    await device.wait()
+                crowd.done.append(name)
+            except ShardError as error:
+                assert error.status is Status.DISCONNECTED
+                crowd.refused.append(name)
+            finally:
+                crowd.places.leave(work)
+
+        most = BEGUN_OF_USER_BYTES_MAX // ASIDE_BYTES_MIN
+        many = [crowd.begin(f"a{number}", 1, does=change) for number in range(most + 1)]
+        await asyncio.sleep(0)
+        assert crowd.refused == [f"a{most}"] and len(begun) == most, "it is refused before it has begun"
+        assert crowd.places.has_room(0)
+        other = crowd.begin("b", 2, does=change)
+        await asyncio.sleep(0)
+        assert begun[-1] == "b"
+        device.set()
+        await crowd.settle(*many, other)
+        assert sorted(crowd.done) == sorted(begun) and not any(work.has_begun for work in many)
 
     on_loop(main)
 

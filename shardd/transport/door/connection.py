@@ -38,7 +38,7 @@ from shardd.protocol.door_frames import (
     encode_frame,
 )
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.aside import STEP_ASIDE
+from shardd.runtime.aside import STAND_BESIDE, STEP_ASIDE
 from shardd.runtime.trust import door_kind
 from shardd.service.waiting import WAIT_MAX_MS
 from shardd.transport.door.clients import DoorClients
@@ -269,6 +269,7 @@ class DoorConnection(asyncio.Protocol):
     async def _execute(self, work: Work, request: Request) -> None:
         """Never raises for a request: a fault is status 1 and a traceback in the log."""
         STEP_ASIDE.set(partial(self._places.aside, work))
+        STAND_BESIDE.set(partial(self._places.beside, work))
         try:
             work.client = self._handler.client_of(request)
             value = await self._handler.handle(request, work.client)

@@ -1,7 +1,8 @@
 """What the requests of one connection of a door have at a worker while they are under way: places, and room for bytes.
 
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
-line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share.
+line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A
+change that has begun, and waits for the device, stands beside in a room of its own: one user may have half of it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from shardd.transport.door.clients import DoorClient
 REQUESTS_MAX: Final = 256
 UNDER_WAY_BYTES_MAX: Final = 64 << 20
 ASIDE_BYTES_MAX: Final = 32 << 20  # of requests that wait in a line
+BEGUN_BYTES_MAX: Final = 32 << 20  # of changes that wait for the device
+BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 2
 ASIDE_BYTES_MIN: Final = 8 << 10  # as which a smaller one counts: so many bytes hold it and its task
 
 
 class Work(msgspec.Struct, eq=False):
     """A request under way. `client`: whose answer it is, when one is named; `due_s`: when it is late. `frame_bytes`: of
-    the request; `cost_bytes`: with what is kept free for its answer. `waiting`: its room while it is aside."""
+    the request; `cost_bytes`: with what is kept free for its answer. `waiting`: its room while it is aside;
+    `has_begun`: it stands beside, and cannot be sent away."""
 
     request_id: int
     frame_bytes: int
@@ -38,10 +42,15 @@ class Work(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     waiting: Member | None = None
     sent_away: bool = False
+    has_begun: bool = False
 
     @property
     def stands_beside(self) -> bool:
         return self.is_login or self.is_wait
+
+    @property
+    def has_place_elsewhere(self) -> bool:
+        return self.waiting is not None or self.has_begun
 
     @property
     def owner(self) -> Hashable:
@@ -64,6 +73,7 @@ class Places:
         self._requests = 0
         self._bytes = 0
         self._waiting = Room(ASIDE_BYTES_MAX, ASIDE_BYTES_MAX)
+        self._begun = Room(BEGUN_BYTES_MAX, BEGUN_OF_USER_BYTES_MAX)
 
     def has_room(self, unread_bytes: int) -> bool:
         """For another request, beside so many bytes of answers that the door has not read."""
@@ -83,7 +93,7 @@ class Places:
     @contextmanager
     def aside(self, work: Work) -> Iterator[None]:
         """While it waits. `ShardError` 8 when another user, or whoever waits already, has the room."""
-        if work.stands_beside or work.waiting is not None or asyncio.current_task() is not work.task:
+        if work.stands_beside or work.has_place_elsewhere or asyncio.current_task() is not work.task:
             yield
             return
         size = min(max(work.frame_bytes, ASIDE_BYTES_MIN), ASIDE_BYTES_MAX)
@@ -105,6 +115,31 @@ class Places:
             work.waiting = None
             self._waiting.leave(member)
             self.enter(work)
+
+    @contextmanager
+    def beside(self, work: Work) -> Iterator[None]:
+        """While it is carried out to its end. `ShardError` 8, before that, when its user or all have the room."""
+        if work.stands_beside or work.has_place_elsewhere or asyncio.current_task() is not work.task:
+            yield
+            return
+        size = min(max(work.frame_bytes, ASIDE_BYTES_MIN), BEGUN_OF_USER_BYTES_MAX)
+        try:
+            member = self._begun.enter(work.owner, "", _stays, size, at_work=True)
+        except FullError:
+            raise _too_many() from None
+        work.has_begun = True
+        self.leave(work)
+        self._freed()
+        try:
+            yield
+        finally:
+            work.has_begun = False
+            self._begun.leave(member)
+            self.enter(work)
+
+
+def _stays() -> None:
+    raise AssertionError("a change that has begun does not give way")
 
 
 def _too_many() -> ShardError:

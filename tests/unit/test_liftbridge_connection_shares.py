@@ -177,3 +177,44 @@ async def test_thousands_of_calls_that_are_refused_shut_out_too(
     for _ in range(10):
         shares.refused(f"{host}:{port}")
     assert await shares.look() == 1 and not is_open(ends) and is_open(other)
+
+
+@on_loop
+async def test_address_has_too_many_calls_without_a_login_its_strangers_that_sent_much_are_shut_down(
+    accepting: Accepting,
+) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    loud, little, user, other = (
+        accepting.connect(), accepting.connect(), accepting.connect(), accepting.connect("127.0.0.2")
+    )  # fmt: skip
+    addresses = ["{}:{}".format(*client.getsockname()) for client, _ in (loud, little, user, other)]
+    for address in addresses:
+        shares.called(address)
+    shares.logged_in(addresses[2])
+    assert await shares.look() == 4
+    assert shares.has_login(addresses[2]) and not shares.has_login(addresses[0])
+    for client, _ in (loud, user, other):
+        client.sendall(b"x" * (connection_shares.STRANGER_BYTES_MAX + 1))
+    assert await shares.look() == 4, "nobody of them is too many"
+    shares.beyond("127.0.0.1")
+    await shares.look()
+    assert await shares.look() == 3 and shares.closed == 1
+    assert all(map(is_open, (little, user, other))) and not is_open(loud)
+
+
+@on_loop
+async def test_strangers_have_a_part_of_all_connections_the_longest_held_ends(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 8, 8)
+    user = accepting.connect()
+    shares.logged_in("{}:{}".format(*user[0].getsockname()))
+    assert await shares.look() == 1
+    first = accepting.connect()
+    assert await shares.look() == 2
+    other = accepting.connect("127.0.0.2")
+    later = [accepting.connect() for _ in range(4)]
+    assert await shares.look() == 7
+    assert await shares.look() == 7, "six strangers are three quarters of eight"
+    newcomer = accepting.connect("127.0.0.2")
+    for _ in range(2):
+        await shares.look()
+    assert not is_open(first) and all(map(is_open, (user, other, newcomer, *later)))

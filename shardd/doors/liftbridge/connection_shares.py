@@ -7,6 +7,9 @@ Until a client has acknowledged the library's settings, the library takes 16 MiB
 options say, and each entry is an object of Python when the call is whole: half a second of the loop for one call. So an
 address whose call has more than any that keeps to the settings is shut out for a while, with all its connections.
 
+Of an address with too many calls without a login (strangers.py) those connections are shut down that have had no login
+and have sent more than a client does that logs in: their calls leave the library's line at once.
+
 A look costs a system call for each descriptor, so looks are rarer the more there are, and more frequent while there are
 many connections, or somebody is shut out."""
 
@@ -18,9 +21,11 @@ import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from shardd.doors.liftbridge.call_lines import CallLines, listeners
 from shardd.doors.taking import LOOK_S as TAKING_LOOK_S
 from shardd.doors.taking import Taking, bound, left_of, received_by, reset_at_close
 from shardd.runtime.networks import network_of, network_of_host
@@ -31,29 +36,37 @@ LOOK_SHARE: Final = 20  # so many times as long as a look takes is between two o
 BEFORE_CALL_BYTES_MAX: Final = 2 << 20  # of a connection of which no call is known, for
 YOUNG_S: Final = 10.0  # then the library has closed it, or holds it to its settings
 REFUSED_MAX: Final = 4_096  # calls of an address between two looks that were too many
+STRANGER_BYTES_MAX: Final = 16 << 10  # of a connection without a login, while its address has too many calls
+BEYOND_S: Final = 2.0  # it has, when so long ago it had
+STRANGERS_SHARE: Final = 3  # quarters of all connections
+ENDED_MAX: Final = 256  # of them in a look, for others
 SHUT_OUT_S: Final = 10.0
 SHUT_OUT_MAX: Final = 1_024  # addresses
 LINE_EVERY_S: Final = 10.0
+ENDING_SHARE: Final = 4  # as LOOK_SHARE, before a look that ends somebody
 _STEP: Final = 128  # descriptors between two turns of the loop
 _DESCRIPTORS: Final = "/proc/self/fd"
 _SOCKET: Final = "socket:"
 _MAPPED: Final = "::ffff:"  # before an address of IPv4 at a socket of IPv6
 _TAKES_NOTHING: Final = "it does not take its answers"
+_NO_LOGIN: Final = "it has too many calls without a login"
+_TOO_MANY: Final = "connections without a login have their part of all, and others need room"
 _log = logging.getLogger(__name__)
 
 
 class _Peer:
     """A connection of gRPC, or another socket (`host` ""). `address`: "ip:port". `is_settled`: it has made a call, or
-    is older than clients are that have acknowledged no settings; what it sends is not looked at any more. `taking`: of
-    what is sent to it."""
+    is older than clients are that have acknowledged no settings; what it sends is not looked at any more. `has_login`:
+    a call of it had one. `taking`: of what is sent to it."""
 
-    __slots__ = ("address", "host", "is_settled", "since_s", "taking")
+    __slots__ = ("address", "has_login", "host", "is_settled", "since_s", "taking")
 
     def __init__(self, host: str = "", address: str = "", since_s: float = 0.0, slow_reader_s: float = 0.0) -> None:
         self.host = host
         self.address = address
         self.since_s = since_s
         self.is_settled = not host
+        self.has_login = False
         self.taking = Taking(slow_reader_s)
 
 
@@ -66,6 +79,7 @@ class ConnectionShares:
 
     def __init__(self, port: int, connections_max: int, of_address_max: int, slow_reader_s: float = 30.0) -> None:
         self.closed = 0
+        self.lines = CallLines(port)
         self._port = port
         self._max = connections_max
         self._of_address_max = of_address_max
@@ -73,6 +87,9 @@ class ConnectionShares:
         self._taking_at_s = 0.0
         self._known: dict[str, _Peer] = {}  # by the name of a socket, which it has alone
         self._called: set[str] = set()  # addresses since the last look
+        self._logged_in: set[str] = set()  # those with a login
+        self._users: set[str] = set()  # at the last look, addresses of connections that have had a login
+        self._beyond: dict[str, float] = {}  # addresses with too many calls of strangers, until when
         self._refused: Counter[str] = Counter()  # and calls that were refused, by host
         self._shut_out: dict[str, float] = {}  # until when
         self._ended: set[str] = set()  # addresses whose connections end at the next look
@@ -82,6 +99,28 @@ class ConnectionShares:
     def called(self, address: str) -> None:
         """A client ("ip:port") has made a call."""
         self._called.add(address)
+
+    def logged_in(self, address: str) -> None:
+        """A call of a client ("ip:port") has a login."""
+        self._logged_in.add(address)
+
+    def has_login(self, address: str) -> bool:
+        """Whether a call of this connection has had one."""
+        return address in self._users or address in self._logged_in
+
+    def beyond(self, host: str) -> None:
+        """This address has too many calls without a login."""
+        self.lines.loud(host)
+        if host in self._beyond or len(self._beyond) < SHUT_OUT_MAX:
+            if host not in self._beyond:
+                self._wake.set()
+            self._beyond[host] = asyncio.get_running_loop().time() + BEYOND_S
+
+    def end_stranger(self, address: str) -> None:
+        """A client ("ip:port") that goes on with such calls."""
+        self._ended.add(address)
+        self._tell(network_of(address), _NO_LOGIN)
+        self._wake.set()
 
     def refused(self, address: str) -> None:
         """A call of somebody who has too many already. Thousands of them, and nobody else gets a turn: the library has
@@ -106,25 +145,24 @@ class ConnectionShares:
         self._tell(host, "it has sent too much before a call or with one, or too many calls")
         self._wake.set()
 
-    def bound_listener(self) -> None:
-        """When the library listens: what the kernel may keep of what is sent."""
-        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - names, no paths
-            if not _name_of(name):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                is_one = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM
-                if is_one and found.getsockname()[1] == self._port:
-                    bound(found, self._slow_reader_s)
+    def bound_listeners(self) -> None:
+        """When the library listens: what the kernel may keep of what is sent, and which line connections come to."""
+        for found in listeners(self._port):
+            with found:
+                bound(found, self._slow_reader_s)
+        self.lines.begin()
 
     async def run(self) -> None:
         """Until it is cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             began_s = clock()
+            self._wake.clear()
             count = await self.look()
             often = bool(self._shut_out) or 2 * count >= self._max
-            pause_s = max(LOOK_OFTEN_S if often else LOOK_S, (clock() - began_s) * LOOK_SHARE)
-            self._wake.clear()
+            took_s = clock() - began_s
+            pause_s = max(LOOK_OFTEN_S if often else LOOK_S, took_s * LOOK_SHARE)
+            await asyncio.sleep(took_s * ENDING_SHARE)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause_s)
 
@@ -132,6 +170,8 @@ class ConnectionShares:
         """How many connections there are."""
         now_s = asyncio.get_running_loop().time()
         self._shut_out = {host: until_s for host, until_s in self._shut_out.items() if until_s > now_s}
+        self._beyond = {host: until_s for host, until_s in self._beyond.items() if until_s > now_s}
+        logged_in = frozenset(self._logged_in)
         called, self._called = self._called, set()
         ended, self._ended = self._ended, set()
         self._refused.clear()
@@ -148,7 +188,8 @@ class ConnectionShares:
             if peer is not None:
                 found[socket_name] = peer
                 peer.is_settled = peer.is_settled or peer.address in called or now_s - peer.since_s > YOUNG_S
-            judged = peer is None or not peer.is_settled or peer.address in ended or peer.host in self._shut_out
+                peer.has_login = peer.has_login or peer.address in self._logged_in
+            judged = peer is None or not peer.is_settled or peer.address in ended or self._is_unwelcome(peer)
             if looks_at_taking and peer is not None and peer.host and not judged:
                 judged = peer.taking.since_s is not None or left_of(int(name)) > 0
             if socket_name and judged:
@@ -166,7 +207,28 @@ class ConnectionShares:
             else:
                 found[socket_name] = peer
         self._known = found
+        self._users = {peer.address for peer in found.values() if peer.has_login}
+        self._logged_in -= logged_in
+        for host in {network_of(address) for address in logged_in}:
+            self.lines.known(host)
+        self.lines.renew()
+        self._make_room(found)
         return sum(1 for peer in found.values() if peer.host)
+
+    def _make_room(self, found: Mapping[str, _Peer]) -> None:
+        """Strangers have a part of the connections. Beyond, the longest held one ends of the address with most."""
+        strangers = [peer for peer in found.values() if peer.host and not peer.has_login]
+        over = min(max(len(strangers) - self._max * STRANGERS_SHARE // 4, 0), ENDED_MAX)
+        if not over:
+            return
+        of: dict[str, list[_Peer]] = {}
+        for peer in sorted(strangers, key=lambda each: -each.since_s):
+            of.setdefault(peer.host, []).append(peer)
+        for _ in range(over):
+            most = max(of.values(), key=len)
+            self._ended.add(most.pop().address)
+        self._tell(max(of, key=lambda host: len(of[host])), _TOO_MANY)
+        self._wake.set()
 
     def _judge(
         self,
@@ -191,7 +253,10 @@ class ConnectionShares:
             if not peer.host:
                 return peer
             peer.is_settled = peer.is_settled or peer.address in called or peer.address in self._called
-            if peer.address not in ended and peer.host not in self._shut_out:
+            peer.has_login = peer.has_login or peer.address in self._logged_in
+            if self._is_stranger_beyond(peer) and received_by(connection) > STRANGER_BYTES_MAX:
+                self._tell(peer.host, _NO_LOGIN)
+            elif peer.address not in ended and peer.host not in self._shut_out:
                 too_many = known is None and of[peer.host] >= self._of_address_max
                 late = peer.taking.is_late(connection, asyncio.get_running_loop().time())
                 if not too_many and not late and (peer.is_settled or received_by(connection) <= BEFORE_CALL_BYTES_MAX):
@@ -207,6 +272,12 @@ class ConnectionShares:
                 connection.shutdown(socket.SHUT_RDWR)
         self.closed += 1
         return _OTHER
+
+    def _is_unwelcome(self, peer: _Peer) -> bool:
+        return peer.host in self._shut_out or self._is_stranger_beyond(peer)
+
+    def _is_stranger_beyond(self, peer: _Peer) -> bool:
+        return peer.host in self._beyond and not peer.has_login
 
     def _peer_of(self, connection: socket.socket) -> _Peer:
         if connection.family not in (socket.AF_INET, socket.AF_INET6):

@@ -14,25 +14,37 @@ from shardd.doors.tls import shown_material
 _log = logging.getLogger(__name__)
 
 
-def server_credentials(door: Door, section: str) -> grpc.ServerCredentials:
-    """Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
+def server_credentials(door: Door, section: str, count: int) -> list[grpc.ServerCredentials]:
+    """For so many servers. Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
     material = shown_material(door.tls_fd, section)
-    newer: list[grpc.ServerCertificateConfiguration] = []
+    shown = [_Shown() for _ in range(count)]
 
     def load_again() -> None:
         try:
-            newer[:] = [_configuration(door, section)]
+            for each in shown:
+                each.newer[:] = [_configuration(door, section)]
         except (OSError, ValueError) as error:
             _log.error("the certificate stays as it was: %s", error)
 
-    def fetch() -> Any:
-        """For each handshake, in a thread of the library. None: what it has is the newest."""
-        return newer.pop() if newer else None
-
     door.tls_changed = load_again
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(door, section), fetch, require_client_authentication=bool(material.clients)
-    )
+    must_show = bool(material.clients)
+    return [
+        grpc.dynamic_ssl_server_credentials(
+            _configuration(door, section), each.fetch, require_client_authentication=must_show
+        )
+        for each in shown
+    ]
+
+
+class _Shown:
+    """What one server shows from the next handshake on."""
+
+    def __init__(self) -> None:
+        self.newer: list[grpc.ServerCertificateConfiguration] = []
+
+    def fetch(self) -> Any:
+        """For each handshake, in a thread of the library. None: what it has is the newest."""
+        return self.newer.pop() if self.newer else None
 
 
 def _configuration(door: Door, section: str) -> grpc.ServerCertificateConfiguration:

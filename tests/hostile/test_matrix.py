@@ -62,6 +62,12 @@ def test_others_go_on_beside_each_line_of_https(secure: Watch, line: Line) -> No
     holds(secure, line)
 
 
+@pytest.mark.parametrize("door", ["tcp", "tls", "websocket", "wss", "iggy09"])
+def test_answers_that_strangers_do_not_read_cost_the_kernel_little(plain: Watch, door: str) -> None:
+    """Many small ones: segments of half a small window cost several times what they hold."""
+    holds(plain, Line(door, STRANGER, UNREAD))
+
+
 def test_every_combination_is_a_line_or_has_a_reason() -> None:
     assert len(LINES) + len(WITHOUT) == len(DOORS) * len(ROLES) * len(ATTACKS)
     assert not set(LINES) & set(WITHOUT) and all(WITHOUT.values())

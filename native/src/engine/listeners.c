@@ -21,8 +21,8 @@ void listeners_open(engine *e) {
 }
 
 void listeners_add(engine *e, listener_kind kind, int fd) {
-    /* What a client that does not read makes the kernel keep of its answers; connections inherit it. */
-    int unsent_bytes = 1 << 20;
+    /* Connections inherit it, and have more with a login. */
+    int unsent_bytes = CONN_UNSENT_ANONYMOUS_BYTES;
     if (fd >= 0 && kind != LISTENER_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
     e->listeners.of[kind].fd = fd;

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,9 +158,17 @@ void conn_uncount(conn *c) {
     admission_leave(&c->core->links, c->network, !c->session.authenticated);
 }
 
+/* What a client that does not read makes the kernel keep: several times as much memory as bytes where its window is
+ * small, as each segment is half of that. */
+static void bound_unsent(const conn *c, int bytes) {
+    if (!c->local) setsockopt(c->stream.fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+}
+
 void conn_set_session(conn *c, uint32_t user_id, bool authenticated) {
-    if (authenticated != c->session.authenticated && !c->uncounted)
-        admission_anonymous(&c->core->links, authenticated ? -1 : 1);
+    if (authenticated != c->session.authenticated) {
+        if (!c->uncounted) admission_anonymous(&c->core->links, authenticated ? -1 : 1);
+        bound_unsent(c, authenticated ? CONN_UNSENT_BYTES : CONN_UNSENT_ANONYMOUS_BYTES);
+    }
     if (!authenticated) c->clocks.anonymous_us = c->core->now_us;
     c->session.user_id = user_id;
     c->session.authenticated = authenticated;

@@ -17,8 +17,10 @@
 #include "wire/iggy09_batch.h"
 
 #define ADDRESS_BYTES 56u
-#define BYTES_PER_S_MIN 16384   /* a frame, and an answer, have their timeout and a second for each so many bytes */
-#define WINDOW_REQUESTS_MAX 32u /* in work on one connection */
+#define BYTES_PER_S_MIN 16384       /* a frame, and an answer, have their timeout and a second for each so many bytes */
+#define WINDOW_REQUESTS_MAX 32u     /* in work on one connection */
+#define CONN_UNSENT_BYTES (1 << 20) /* that the kernel keeps of what is sent */
+#define CONN_UNSENT_ANONYMOUS_BYTES (64 << 10) /* before a login: answers have a few bytes then */
 
 typedef struct net net;
 typedef struct window window;

@@ -9,6 +9,7 @@ from tests.hostile.matrix.door import Client, Door
 from tests.hostile.matrix.grpc import Grpc
 from tests.hostile.matrix.http import Http
 from tests.hostile.matrix.iggy09 import Iggy09
+from tests.hostile.matrix.lines import STRANGER, Line
 from tests.hostile.matrix.nats import Nats
 from tests.hostile.matrix.quic import KERNEL_BYTES_MAX, QuicPeer
 from tests.hostile.matrix.target import Target
@@ -40,6 +41,13 @@ def process_bytes_max(door: str) -> int:
     return PROCESS_BYTES_MAX.get(door, 160 << 20)
 
 
-def kernel_bytes_max(door: str) -> int:
+STRANGER_KERNEL_BYTES_MAX: Final = 512 << 10
+"""Of 64 KiB that the kernel keeps before a login, in segments that cost several times as much as they hold."""
+
+
+def kernel_bytes_max(line: Line) -> int:
     """Of what is sent to a connection."""
-    return KERNEL_BYTES_MAX if door == QUIC else STREAMS[door].kernel_bytes_max
+    if line.door == QUIC:
+        return KERNEL_BYTES_MAX
+    most = STREAMS[line.door].kernel_bytes_max
+    return min(most, STRANGER_KERNEL_BYTES_MAX) if line.role == STRANGER and line.door != "unix" else most

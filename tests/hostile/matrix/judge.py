@@ -230,7 +230,7 @@ def _too_much(
     process_max = process_bytes_max(line.door) if bounds.process_bytes is None else bounds.process_bytes
     if process_bytes > process_max:
         found.append(f"processes have grown by {process_bytes >> 20} MiB, {process_max >> 20} are the bound")
-    each = kernel_bytes_max(line.door) if bounds.kernel_bytes_each is None else bounds.kernel_bytes_each
+    each = kernel_bytes_max(line) if bounds.kernel_bytes_each is None else bounds.kernel_bytes_each
     if kernel_bytes > each * count:
         found.append(f"its sockets keep {kernel_bytes >> 10} KiB of answers, {each * count >> 10} are the bound")
     if come_bytes > COME_BYTES_MAX * count:

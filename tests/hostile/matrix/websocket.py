@@ -57,7 +57,7 @@ class _Client:
 class WebSocketDoor:
     """`name`: websocket or wss."""
 
-    kernel_bytes_max = 3 << 20
+    kernel_bytes_max = 4_224 << 10  # the largest send buffer, and a segment: small answers cost far more than 1 MiB
 
     def __init__(self, name: str) -> None:
         self._name = name

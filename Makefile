@@ -271,7 +271,7 @@ crash-archive: native ## 300 kills of -9, one at each step of archiving (CRASH_A
 	@$(BIN)/python -m tests.crash.archive_kills $(CRASH_ARGS)
 
 .PHONY: vopr
-vopr: native ## an hour of everything at once against one server, judged; planted faults are found first (VOPR_SECONDS=3600 VOPR_ARGS="--seed N")
+vopr: native ## an hour of everything at once against one server, judged; planted faults are found first (VOPR_SECONDS=3600 VOPR_ARGS="--seed N --engine io_uring")
 	@$(PYTEST) -m 'slow or not slow' tests/vopr -k 'not everything'
 	@nice -n 15 $(BIN)/python -m tests.vopr --seconds $(VOPR_SECONDS) $(VOPR_ARGS)
 

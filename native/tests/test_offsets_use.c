@@ -1,4 +1,5 @@
 /* Stored offsets: who stored them and when they were used; files of version 1. */
+#include "base/clock.h"
 #include "test_offsets_support.h"
 
 /* A file of version 1, as programs before wrote it: entries of two halves of 32 bytes. */
@@ -165,6 +166,87 @@ static void test_what_was_not_used_for_an_age_is_told_in_pages(void) {
     end(p, &m);
 }
 
+#define MANY 20000u
+
+typedef struct seen {
+    uint8_t times[MANY]; /* that consumer was told of */
+    uint32_t count;
+} seen;
+
+static void see(void *context, const offsets_half *entry) {
+    seen *s = context;
+    s->times[entry->id]++;
+    s->count++;
+}
+
+/* Of all pages; their number. */
+static uint32_t see_pages(partition *p, uint32_t page, seen *out) {
+    uint32_t next = 0, pages = 0;
+    memset(out, 0, sizeof(*out));
+    do {
+        CHECK_EQUAL(partition_offsets_unused(p, next, page, 0, &next, see, out), 0);
+        pages++;
+    } while (next != 0);
+    return pages;
+}
+
+static partition *open_with_many(partition_options *options, model *m, uint32_t count) {
+    partition *p = open_with(options, m, 100);
+    for (uint32_t id = 0; id < count; id++) CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 5), 0);
+    return p;
+}
+
+/* Also by deletions between two pages, which move entries in memory, and by what is made anew. */
+static void test_pages_tell_each_entry_once_whatever_is_deleted_between_them(void) {
+    static model m;
+    static seen s;
+    static bool there[MANY];
+    partition_options options;
+    uint32_t left = 3000;
+    partition *p = open_with_many(&options, &m, left);
+    for (uint32_t id = 0; id < left; id++) there[id] = true;
+    for (uint32_t round = 0; round < 20; round++) {
+        uint32_t next = 0;
+        memset(&s, 0, sizeof(s));
+        do {
+            CHECK_EQUAL(partition_offsets_unused(p, next, 64, 0, &next, see, &s), 0);
+            for (uint32_t id = round; id < 3000; id += 97) { /* some of those that were told */
+                if (!there[id] || s.times[id] == 0) continue;
+                CHECK_EQUAL(partition_offset_delete(p, OFFSET_CONSUMER, id), 0);
+                there[id] = false;
+            }
+        } while (next != 0);
+        for (uint32_t id = 0; id < 3000; id++) CHECK(!there[id] || s.times[id] == 1);
+        see_pages(p, 64, &s);
+        for (uint32_t id = 0; id < 3000; id++) CHECK_EQUAL(s.times[id], there[id]);
+        for (uint32_t id = round; id < 3000; id += 5) { /* into free places, and some new ones */
+            CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, id, 6), 0);
+            there[id] = true;
+        }
+        if (round % 4 == 0) p = kill_and_open(p, &options);
+        see_pages(p, 200, &s);
+        for (uint32_t id = 0; id < 3000; id++) CHECK_EQUAL(s.times[id], there[id]);
+    }
+    end(p, &m);
+}
+
+/* A page costs what it has, not what the table has. */
+static void test_all_pages_together_cost_about_one_walk(void) {
+    static model m;
+    static seen s;
+    partition_options options;
+    partition *p = open_with_many(&options, &m, MANY);
+    int64_t begin_us = clock_thread_cpu_us();
+    for (uint32_t i = 0; i < 10; i++) CHECK_EQUAL(see_pages(p, MANY, &s), 1);
+    int64_t walks_us = clock_thread_cpu_us() - begin_us;
+    begin_us = clock_thread_cpu_us();
+    for (uint32_t i = 0; i < 10; i++) CHECK_EQUAL(see_pages(p, 50, &s), MANY / 50);
+    int64_t pages_us = clock_thread_cpu_us() - begin_us;
+    CHECK_EQUAL(s.count, MANY);
+    CHECK(pages_us < 40 * walks_us); /* 400 pages: as many walks, if each looked at all of the table */
+    end(p, &m);
+}
+
 /* Within a day the file learns nothing of it, and where nothing is written it never does. */
 static void test_each_read_is_a_use_whatever_the_file_learns(void) {
     static model m;
@@ -198,6 +280,8 @@ int main(void) {
     RUN(test_a_table_of_version_1_stays_while_the_disk_is_full);
     RUN(test_an_entry_tells_who_stored_it_and_when_it_was_used);
     RUN(test_what_was_not_used_for_an_age_is_told_in_pages);
+    RUN(test_pages_tell_each_entry_once_whatever_is_deleted_between_them);
+    RUN(test_all_pages_together_cost_about_one_walk);
     RUN(test_each_read_is_a_use_whatever_the_file_learns);
     test_root_remove();
     return check_report();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -14,6 +14,8 @@ from shardd.cli.declared import Family
 from shardd.cli.families import ALONE, FAMILIES
 from shardd.cli.options import Address, ConfigFile, DataDirectory, Password, Username
 from shardd.cli.start import COMPLETE
+
+_DIGITS_MAX: Final = 6  # of the number of a word in a line
 
 
 class _Commands(TyperGroup):
@@ -155,9 +157,18 @@ def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh")]) -> Non
     typer.echo(get_completion_script(prog_name="shardd", complete_var=COMPLETE, shell=shell))
 
 
+def _settle_the_line() -> None:
+    """What bash does not say, or says without sense, is a word behind the last one: a complaint would stand in the
+    line that a user types."""
+    line, word = os.environ.setdefault("COMP_WORDS", ""), os.environ.get("COMP_CWORD", "")
+    if not (word.isascii() and word.isdecimal() and len(word) <= _DIGITS_MAX):
+        os.environ["COMP_CWORD"] = str(len(line.split()))
+
+
 def main() -> None:
     if COMPLETE in os.environ:
         from typer._completion_classes import completion_init
 
+        _settle_the_line()
         completion_init()
     app(prog_name="shardd")

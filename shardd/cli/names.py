@@ -9,16 +9,29 @@ from shardd.cli.identity import are_an_id, identifier
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
+    from shardd.client.errors import ServerError
 
 
-async def missing(client: Client, error: Exception, values: dict[str, Any]) -> str:
+async def missing(client: Client, error: ServerError, values: dict[str, Any]) -> str:
     """Which of the names of a command is not there, and which one may be meant."""
     from shardd.client.errors import ClientError
 
     try:
-        return await _missing(client, values) or f"there is no such thing: {error}"
+        return await _missing(client, values) or _was_missing(error, values)
     except ClientError:  # who may not look gets no hint
         return f"there is no such thing: {error}"
+
+
+def _was_missing(error: ServerError, values: dict[str, Any]) -> str:
+    """All names are there now, as of a topic that was deleted and made again while the command ran."""
+    from shardd.client import statuses
+
+    kinds = {statuses.STREAM_NOT_FOUND: ("stream",), statuses.TOPIC_NOT_FOUND: ("stream", "topic")}
+    kinds[statuses.PARTITION_NOT_FOUND] = kinds[statuses.TOPIC_NOT_FOUND]
+    names = [values[each] for each in kinds.get(error.status, ()) if values.get(each) is not None]
+    if not names:
+        return f"there is no such thing: {error}"
+    return f"{'/'.join(names)} was not there when it was asked for, and is there now: {error}"
 
 
 async def _missing(client: Client, values: dict[str, Any]) -> str | None:

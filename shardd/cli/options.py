@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 if TYPE_CHECKING:
+    from shardd.config.loader import Loaded
     from shardd.config.schema import Settings
 
 EXIT_USAGE: Final = 2
@@ -26,10 +27,15 @@ Password = Annotated[
 
 def settings_of(config: Path | None, data: Path | None = None) -> Settings:
     """Those that `shardd serve` would have. Exit status 2 and a line for each problem when they are wrong."""
+    return loaded_of(config, data).settings
+
+
+def loaded_of(config: Path | None, data: Path | None = None) -> Loaded:
+    """`settings_of`, with where each of them comes from."""
     from shardd.config.loader import ConfigError, load_settings  # the commands of `main` start without it
 
     try:
-        return load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {}).settings
+        return load_settings(config, os.environ, {"system.path": str(data)} if data is not None else {})
     except ConfigError as error:
         for sentence in error.problems:
             typer.echo(f"shardd: {sentence}", err=True)

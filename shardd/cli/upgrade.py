@@ -6,14 +6,17 @@ import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from shardd import __version__
+from shardd.cli.options import ConfigFile, loaded_of
 from shardd.config.hosts import is_of_this_host
-from shardd.config.loader import load_settings
+from shardd.config.http import Http
+from shardd.config.loader import Loaded
+from shardd.config.metrics import Metrics
 from shardd.log.diagnosis import partitions_below
 from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
 from shardd.log.imported import read_imported
@@ -53,19 +56,24 @@ class Findings(msgspec.Struct):
 
 
 @upgrade_app.command("check")
-def check(directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory.")]) -> None:
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory.")], config: ConfigFile = None
+) -> None:
     """Say what version a data directory has, what this program would do with it, and what stands in the way back.
 
-    It changes nothing and needs no lock. Exit status 0: all of it opens, 1: something does not, 2: no directory."""
+    It judges by the settings that `shardd serve` would have, and says where they come from. It changes nothing and
+    needs no lock. Exit status 0: all of it opens, 1: something does not, 2: no directory, or the settings are wrong."""
+    loaded = loaded_of(config, directory)
     if not directory.is_dir():
         typer.echo(f"shardd: {directory} is no directory", err=True)
         raise typer.Exit(EXIT_USAGE)
     try:
-        findings = examine(directory)
+        findings = examine(directory, loaded)
     except OSError as error:
         typer.echo(f"shardd: {directory} cannot be read: {error}", err=True)
         raise typer.Exit(EXIT_USAGE) from None
     typer.echo(f"this program: shardd {__version__}, format version {FORMAT_VERSION}")
+    typer.echo(_origins(loaded))
     for title, sentences in (("", findings.would), ("refused: ", findings.refused), ("no way back: ", findings.back)):
         for sentence in sentences:
             typer.echo(f"{title}{sentence}")
@@ -73,7 +81,7 @@ def check(directory: Annotated[Path, typer.Argument(metavar="DIR", help="A data 
         raise typer.Exit(EXIT_REFUSED)
 
 
-def examine(directory: Path) -> Findings:
+def examine(directory: Path, loaded: Loaded) -> Findings:
     """Reads only. OSError."""
     findings = Findings()
     try:
@@ -87,9 +95,22 @@ def examine(directory: Path) -> Findings:
     _about_version(info, findings)
     findings.refused += diagnose_state(directory).damage
     _about_partitions(directory, findings)
-    _about_settings(directory, findings)
-    _about_hosts(directory, findings)
+    _about_settings(directory, loaded, findings)
+    _about_hosts(directory, loaded, findings)
     return findings
+
+
+def _given(loaded: Loaded) -> dict[str, str]:
+    """Key path -> origin of all that is no default; the directory is the argument of the command."""
+    return {path: origin for path, origin in loaded.origins.items() if origin not in ("default", "command line")}
+
+
+def _origins(loaded: Loaded) -> str:
+    origins = sorted(set(_given(loaded).values()))
+    if not origins:
+        return "settings: the defaults; neither a file (--config, SHARDD_CONFIG_PATH) nor a variable gives others"
+    named = ", ".join(origins[:_NAMED_MAX]) + (" ..." if len(origins) > _NAMED_MAX else "")
+    return f"settings: those of {named}, and the defaults"
 
 
 def _without_info(directory: Path, findings: Findings) -> None:
@@ -174,7 +195,7 @@ def _refusals(partition: Path) -> Iterable[str]:
         yield str(error)
 
 
-def _about_settings(directory: Path, findings: Findings) -> None:
+def _about_settings(directory: Path, loaded: Loaded, findings: Findings) -> None:
     if findings.refused:
         return
     try:
@@ -182,11 +203,11 @@ def _about_settings(directory: Path, findings: Findings) -> None:
     except LogError:
         return  # a running server cut its log between two reads, more than once
     now_us = time.time_ns() // 1000
-    held = preview_held(directory, state, RetentionLimits(load_settings(None, {}).settings), now_us, Throttle())
+    held = preview_held(directory, state, RetentionLimits(loaded.settings), now_us, Throttle())
     if held:
         findings.would.append(
             f"topics {len(held)} let stored offsets hold messages beyond size or count until size_held_max is set; "
-            "without settings of the server at most this would go: "
+            "then at most this would go: "
             f"{', '.join(map(str, held[:_NAMED_MAX]))}{' ...' if len(held) > _NAMED_MAX else ''}"
         )
     topics = sum(bool(topic.settings) for stream in state.streams.values() for topic in stream.topics.values())
@@ -194,21 +215,31 @@ def _about_settings(directory: Path, findings: Findings) -> None:
         findings.back.append(f"topics {topics} have settings of their own: programs without them do not start")
 
 
-def _about_hosts(directory: Path, findings: Findings) -> None:
-    """Earlier programs answered requests of HTTP by whatever name. A server that runs tells how it is set."""
-    system = load_settings(None, {}).settings.system
-    path = directory / system.runtime_path / RUNTIME_CONFIG_NAME
+def _about_hosts(directory: Path, loaded: Loaded, findings: Findings) -> None:
+    """Earlier programs answered requests of HTTP by whatever name. What is not given, the last server tells."""
+    settings, given = loaded.settings, _given(loaded)
+    path = directory / settings.system.runtime_path / RUNTIME_CONFIG_NAME
     try:
-        settings = tomllib.loads(path.read_text())
+        last = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        settings = None
-    for section in ("http", "metrics"):
-        is_set = {} if settings is None else settings[section]
-        here = settings is None or (is_set["enabled"] and is_of_this_host(is_set["address"]))
-        if here and "allowed_hosts" not in is_set:
-            bound = f"where {section}.address is" if settings is None else f"{section}.address is {is_set['address']},"
-            findings.would.append(
-                f"{bound} of this host alone: requests with another Host than localhost, its addresses or names of the "
-                f"certificate get 421 until {section}.allowed_hosts lists it (a proxy on this host that passes the "
-                "public name)"
-            )
+        last = None
+    for section, door in (("http", settings.http), ("metrics", settings.metrics)):
+        if door.allowed_hosts or (last is not None and "allowed_hosts" in last[section]):
+            continue
+        bound = f"where {section}.address is"
+        if last is not None or any(each.startswith(f"{section}.") for each in given):
+            enabled, address = _door(section, door, given, {} if last is None else last[section])
+            if not enabled or not is_of_this_host(address):
+                continue
+            bound = f"{section}.address is {address},"
+        findings.would.append(
+            f"{bound} of this host alone: requests with another Host than localhost, its addresses or names of the "
+            f"certificate get 421 until {section}.allowed_hosts lists it (a proxy on this host that passes the "
+            "public name)"
+        )
+
+
+def _door(section: str, door: Http | Metrics, given: dict[str, str], last: dict[str, Any]) -> tuple[bool, str]:
+    """Whether it is enabled, and its address: as given, else as the last server had it, else the default."""
+    enabled = door.enabled if f"{section}.enabled" in given else last.get("enabled", door.enabled)
+    return enabled, door.address if f"{section}.address" in given else last.get("address", door.address)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from shardd.client import commands, statuses
 from shardd.client.commands import Command
-from shardd.client.errors import AlreadyExistsError, NotFoundError, ServerError
+from shardd.client.errors import AlreadyExistsError, NotFoundError, PermissionDeniedError, ServerError
 from shardd.client.history import Histories
 from shardd.client.link import Link
 from shardd.client.messages import History
@@ -103,7 +103,14 @@ class Membership:
     async def _of_topic(self) -> dict[int, History | None]:
         if self._of.fixed is not None:
             return dict.fromkeys(self._of.fixed)
-        topic = await self._session.call(commands.topic(self._of.stream, self._of.topic))
+        try:
+            topic = await self._session.call(commands.topic(self._of.stream, self._of.topic))
+        except PermissionDeniedError:
+            if not await self._polls.offers(commands.POLL_POSITION):
+                raise
+            # For bounds the right to poll is enough. They are asked of each partition, so one that fails hides all.
+            found = await self._session.call(commands.bounds(self._of.stream, self._of.topic))
+            return dict.fromkeys(each.id for each in found.partitions)
         if topic is None:
             raise NotFoundError(statuses.TOPIC_NOT_FOUND)
         return dict.fromkeys(range(topic.partitions_count))

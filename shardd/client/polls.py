@@ -99,8 +99,8 @@ class Polls:
             try:
                 found = await self._session.call(commands.extensions())
             except ServerError as error:
-                if error.retryable:
-                    raise
+                if error.status != statuses.INVALID_COMMAND:
+                    raise  # of the connection, as of a member that finds no topic: it says nothing of the server
                 self._offered = frozenset()
             else:
                 self._offered = frozenset(each.code for each in found.commands)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_PORT: Final = 8090
+UNIX_PATH_BYTES_MAX: Final = 107  # sun_path without the zero behind it
+_LABEL_CHARACTERS_MAX: Final = 63
 _OF_TLS: Final = ("ca_file", "certificate_file", "key_file", "server_name")
 _KEYS: Final = {"url", "username", "password", "token", "token_file"}
 
@@ -58,6 +60,15 @@ class Settings:
     server_name: str = ""
     unix_path: str = ""
 
+    def __post_init__(self) -> None:
+        """SettingsError for an address to which no connection can ever be made: no attempt is begun for it."""
+        _check_host(self.host)
+        if len(os.fsencode(self.unix_path)) > UNIX_PATH_BYTES_MAX:
+            raise SettingsError(
+                f"the path of the Unix socket has {len(os.fsencode(self.unix_path))} bytes; the system takes"
+                f" {UNIX_PATH_BYTES_MAX} at most, so give the server a shorter one"
+            )
+
     def __repr__(self) -> str:
         """Without secrets."""
         who = "token" if self.token else repr(self.username)
@@ -72,6 +83,18 @@ class Settings:
         if self.unix_path:
             return f"unix:{self.unix_path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _check_host(host: str) -> None:
+    """As the encoding of names for the resolver does, which takes long to import."""
+    try:
+        labels = host.encode("ascii" if host.isascii() else "idna").decode().removesuffix(".").split(".")
+    except UnicodeError:
+        raise SettingsError(f"{host[:80]!r} cannot be the name of a host") from None
+    if "\0" in host or (host and not all(0 < len(each) <= _LABEL_CHARACTERS_MAX for each in labels)):
+        raise SettingsError(
+            f"{host[:80]!r} cannot be the name of a host: between its dots there are 1 to {_LABEL_CHARACTERS_MAX} signs"
+        )
 
 
 def parted(text: str) -> tuple[str, str, str]:

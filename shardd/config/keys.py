@@ -238,6 +238,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("data_maintenance.messages.interval", "data_maintenance.interval_ms", "10 s", 10, 24 * _HOUR_MS),
     Key("offsets.expiry", "offsets.expiry_us", "never", _OFFSET_EXPIRY, units.format_offset_expiry_us),
     _duration("offsets.expiry_check_interval", "offsets.expiry_check_interval_ms", "10 m", 10, 24 * _HOUR_MS),
+    _duration("offsets.expiry_group_hold", "offsets.expiry_group_hold_ms", "10 m", 10, 24 * _HOUR_MS),
     _count("personal_access_token.max_tokens_per_user", 100, 1, 10_000),
     _flag("personal_access_token.cleaner.enabled", True, "personal_access_token.cleaner_enabled"),
     _duration(

@@ -234,11 +234,12 @@ class DataMaintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OffsetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`offsets.*`: stored offsets that were not used for as long are deleted (`NEVER`: none is), and how often each
-    worker looks for them."""
+    """`offsets.*`: stored offsets that were not used for as long are deleted (`NEVER`: none is), how often each worker
+    looks for them, and for how long a group keeps its own when its last member has gone, or the server has begun."""
 
     expiry_us: int
     expiry_check_interval_ms: int
+    expiry_group_hold_ms: int
 
 
 class Watchdog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -95,6 +95,7 @@ class GroupHub:
         settings = around.settings
         self._timeout_us = settings.rebalancing_timeout_ms * 1000
         self._groups: dict[int, _Group] = {}
+        self._began_us = _now_us()
         # Of no group ever below that of an earlier one with the same offsets, or of an earlier worker of shard 0.
         self._generation = around.generation << 32
         self._announced: dict[int, list[messages.Announced]] = {}  # by shard
@@ -200,7 +201,8 @@ class GroupHub:
             listed = question.partitions
             answer.append([MemberEntry(member.id, list(member.partitions) if listed else []) for member in members])
             used_us.append(0 if group is None else group.used_us)
-        return Answer(Status.OK, answer, used_us)
+        now_us = _now_us()
+        return Answer(Status.OK, answer, used_us, [now_us - max(each, self._began_us) for each in used_us])
 
     # ---- start ----
 

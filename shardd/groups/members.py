@@ -102,6 +102,13 @@ class GroupMembers:
         answer = await self._ask(messages.Members(list(refs), partitions=False))
         return [None if members else us for members, us in zip(answer.members, answer.used_us, strict=True)]
 
+    async def quiet_us(self, refs: Sequence[GroupRef]) -> list[int | None]:
+        """For how long each group has had no member, at most since the start of shard 0; None: it has members."""
+        if not refs:
+            return []
+        answer = await self._ask(messages.Members(list(refs), partitions=False))
+        return [None if members else us for members, us in zip(answer.members, answer.quiet_us, strict=True)]
+
     def membership(self, session: MemberSession, incarnation: int) -> Membership:
         """For a request of the connection, which has no other one under way. `ShardError` 5006 for who is no member."""
         membership = session.memberships.get(incarnation)

@@ -96,11 +96,13 @@ class MemberEntry(msgspec.Struct, array_like=True, frozen=True):
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
     """Of each group that `Members` asked about: `members`, in the order of their places; `used_us`, when a member came
-    or went last, by the clock of this process of shard 0; 0: none did since it began."""
+    or went last, by the clock of this process of shard 0; 0: none did since it began. `quiet_us`: how long ago that is,
+    or that this process began."""
 
     status: int
     members: list[list[MemberEntry]] = []
     used_us: list[int] = []
+    quiet_us: list[int] = []
 
 
 class Assignment(msgspec.Struct, array_like=True, frozen=True):

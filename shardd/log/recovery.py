@@ -81,8 +81,7 @@ def open_partition(
     recovered = Recovered()
     tidied = sweep_removed(directory, incarnation, recovered.notes)
     if (directory / layout.OFFSETS).is_dir() and is_of(directory, incarnation):
-        recovered.notes += bring_up_to_date(directory, incarnation, now_us)[1]
-        tidied = True
+        tidied = _take_over(directory, incarnation, now_us, recovered.notes) or tidied
     if tidied:
         usual = _open_usual(directory, incarnation, boot, recovered.notes)
         if usual is not None:
@@ -109,13 +108,25 @@ def _close_import(directory: Path, recovered: Recovered) -> None:
             write_imported(directory, 0 if last is None else last.start_offset + last.records)
 
 
+def _take_over(directory: Path, incarnation: int, now_us: int, notes: list[str]) -> bool:
+    """The files of format version 1. False: they cannot be read, which `_read_offsets` tells. As it."""
+    try:
+        notes += bring_up_to_date(directory, incarnation, now_us)[1]
+    except (OSError, UnusableTableError) as error:
+        if isinstance(error, OSError) and trouble_of(error).heals:
+            raise
+        return False
+    return True
+
+
 def _read_offsets(directory: Path, incarnation: int, now_us: int, recovered: Recovered) -> None:
-    """What cannot be read of them the engine meets again, and refuses whoever asks for it. OSError, ValueError: of the
-    files of format version 1, without which nothing may be said of them, or of what is no regular file."""
+    """What cannot be read of them the engine meets again, and refuses whoever asks for it: a directory of format
+    version 1 without a table was not taken over. OSError: they are taken over as soon as there is room, or a
+    descriptor. ValueError: of what is no regular file."""
     try:
         table, notes = bring_up_to_date(directory, incarnation, now_us)
     except (OSError, UnusableTableError) as error:
-        if (directory / layout.OFFSETS).is_dir():
+        if (directory / layout.OFFSETS).is_dir() and isinstance(error, OSError) and trouble_of(error).heals:
             raise
         recovered.notes.append(f"{error}: stored offsets cannot be read, the log is not concerned")
         return

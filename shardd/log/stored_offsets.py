@@ -157,6 +157,8 @@ def _read_value(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return os.read(descriptor, OFFSET_SIZE + 1)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error  # a read names no file
     finally:
         os.close(descriptor)
 
@@ -182,6 +184,8 @@ def bring_up_to_date(directory: Path, incarnation: int, now_us: int) -> tuple[Ta
                 write_table(directory, incarnation, _used(offsets, now_us))
                 table = read_table(directory, incarnation)
         notes = notes + _move_away(directory, keep=bool(notes) or _holds_more(old))
+        if old.is_dir() and (table is None or not table.counts):  # without a table it counts as not read yet
+            write_table(directory, incarnation, [])
     return table, notes
 
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from shardd.config.schema import NEVER, OffsetSettings
 from shardd.engine import Engine
@@ -21,14 +21,21 @@ from shardd.protocol.primitives import ConsumerKind
 from shardd.protocol.unused_offsets import PLACES_AT_ONCE
 from shardd.service.base import partition_at
 from shardd.service.partition_calls import PartitionCalls, StoredEntry
-from shardd.service.unused_offsets import UnusedOffsetService
+from shardd.service.unused_offsets import UnusedOffsetService, UnusedRows
 
 DAY_US: Final = 86_400_000_000
+PAGES_AT_ONCE: Final = 16  # with something unused on them, of 1,024 places at most
 TOLD_MAX: Final = 100  # consumers in the log in one run
 PARTITIONS_TOLD_MAX: Final = 8  # of one consumer
 _log = logging.getLogger(__name__)
 
-Page = tuple[int, int, int]  # namespace and incarnation of the partition, first place of the table
+
+class Page(NamedTuple):
+    """Of the table of one partition: what was unused there."""
+
+    namespace: int
+    incarnation: int
+    rows: UnusedRows
 
 
 class OffsetExpiry:
@@ -45,10 +52,11 @@ class OffsetExpiry:
         self._engine, self._metadata = engine, metadata
         self._calls, self._unused = calls, unused
         self._age_us, self._interval_s = settings.expiry_us, settings.expiry_check_interval_ms / 1000
+        self._group_hold_us = settings.expiry_group_hold_ms * 1000
         self._expired = 0
 
     def start(self, jobs: JobScheduler) -> None:
-        """The first run is an interval away: the members of groups have joined again by then."""
+        """The first run is an interval away."""
         if self._age_us != NEVER:
             jobs.add(Job("offset_expiry", self._work, self._interval_s, first_s=self._interval_s))
 
@@ -56,14 +64,19 @@ class OffsetExpiry:
         return {"expired": self._expired}
 
     async def _work(self, turn: Turn) -> None:
-        pages: list[Page] = []
-        await turn.on_loop(self._look(pages))
         gone: dict[str, list[str]] = {}
+        pages: list[Page] = []
+        steps = self._look(pages)
         try:
-            for page in pages:
-                for whose, what in await self._expire(page):
-                    gone.setdefault(whose, []).append(what)
-                await asyncio.sleep(0)
+            while True:
+                await turn.on_loop(_until_full(steps, pages))
+                for page in pages:
+                    for whose, what in await self._expire(page):
+                        gone.setdefault(whose, []).append(what)
+                    await asyncio.sleep(0)
+                if len(pages) < PAGES_AT_ONCE:
+                    return
+                pages.clear()
         finally:
             self._tell(gone)
 
@@ -84,28 +97,28 @@ class OffsetExpiry:
             except KeyError:  # it is not open, or another one has its place by now
                 return
             if status == Status.OK and rows:
-                pages.append((*place, first))
+                pages.append(Page(*place, UnusedRows(first, [StoredEntry(*row) for row in rows])))
             yield
             first, goes_on = next_first, status == Status.OK and next_first != 0
 
     async def _expire(self, page: Page) -> list[tuple[str, str]]:
         """What was deleted there, for the log: whose, and what."""
-        packed, incarnation, first = page
-        found = self._of(packed, incarnation)
+        found = self._of(page.namespace, page.incarnation)
         if found is None:
             return []
         stream, topic, number = found
         home = self._calls.home(stream, topic, topic.partitions[number])
         try:
-            deleted = await self._unused.expire(stream, topic, home, first, self._age_us)
+            deleted = await self._unused.expire(stream, topic, home, page.rows, self._age_us, self._group_hold_us)
         except ShardError as error:
             _log.warning(
                 "stored offsets of %s/%s partition %d do not expire now: %s", stream.name, topic.name, number, error
             )
             return []
         self._expired += len(deleted)
+        names = {each.offsets_id: each.name for each in topic.groups.values()} if deleted else {}
         return [
-            (f"{_name(topic, each)} of topic {stream.name}/{topic.name}", f"{each.value} in partition {number}")
+            (f"{_name(names, each)} of topic {stream.name}/{topic.name}", f"{each.value} in partition {number}")
             for each in deleted
         ]
 
@@ -130,9 +143,16 @@ class OffsetExpiry:
             _log.warning("stored offsets of %d further consumers have expired", len(gone) - TOLD_MAX)
 
 
-def _name(topic: Topic, entry: StoredEntry) -> str:
+def _until_full(steps: Iterator[None], pages: list[Page]) -> Iterator[None]:
+    """The rest of the steps, or as many as fill the pages that are kept at once."""
+    for each in steps:
+        yield each
+        if len(pages) >= PAGES_AT_ONCE:
+            return
+
+
+def _name(groups: dict[int, str], entry: StoredEntry) -> str:
     """A group has its offsets under another number than its own."""
     if entry.kind != ConsumerKind.GROUP:
         return f"consumer {entry.consumer}"
-    names = (f"group {each.name!r}" for each in topic.groups.values() if each.offsets_id == entry.consumer)
-    return next(names, "a group")
+    return f"group {groups[entry.consumer]!r}" if entry.consumer in groups else "a group"

@@ -58,16 +58,22 @@ def read_descriptor(descriptor: int, path: Path, bytes_max: int) -> bytes:
     size = os.fstat(descriptor).st_size
     if size > bytes_max:
         raise ValueError(f"{path}: it has {size} bytes, more than such a file can have")
+    return _read(descriptor, path, bytes_max)
+
+
+def _read(descriptor: int, path: Path, bytes_max: int) -> bytes:
     with open(descriptor, "rb", closefd=False) as file:
-        return file.read(bytes_max)
+        try:
+            return file.read(bytes_max)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error  # a read names no file
 
 
 def read_beginning(path: Path, bytes_max: int) -> bytes:
     """At most so many bytes of a regular file, of whatever size it is. NotRegularError, OSError."""
     descriptor = open_regular(path)
     try:
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(bytes_max)
+        return _read(descriptor, path, bytes_max)
     finally:
         os.close(descriptor)
 

@@ -6,8 +6,10 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from typing import Final
 
 _log = logging.getLogger(__name__)
+_DIGITS_MAX: Final = 20  # of microseconds in 64 bits
 
 
 def notify_service_manager(state: str, *, wait: bool = True) -> None:
@@ -20,7 +22,7 @@ def notify_service_manager(state: str, *, wait: bool = True) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notifier:
             notifier.sendto(state.encode(), 0 if wait else socket.MSG_DONTWAIT, address)
     except OSError as error:
-        _log.warning("cannot notify the service manager: %s", error.strerror)
+        _log.warning("cannot notify the service manager: %s", error.strerror or error)
 
 
 class Watchdog:
@@ -33,7 +35,8 @@ class Watchdog:
     def __init__(self, environment: Mapping[str, str], pid: int) -> None:
         allowed_us = environment.get("WATCHDOG_USEC", "")
         meant = environment.get("WATCHDOG_PID", "") in ("", str(pid))
-        self._interval_s = int(allowed_us) / 2e6 if meant and allowed_us.isdecimal() else 0.0
+        is_number = allowed_us.isascii() and allowed_us.isdecimal() and len(allowed_us) <= _DIGITS_MAX
+        self._interval_s = int(allowed_us) / 2e6 if meant and is_number else 0.0
         self._due = 0.0
 
     def look(self, now: float) -> None:

@@ -26,3 +26,12 @@ def wakeup_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
             signal.signal(number, handler)
         read_end.close()
         write_end.close()
+
+
+def holds_any_of(wakeup: socket.socket, numbers: Sequence[signal.Signals]) -> bool:
+    """Whether one of these signals waits there; it stays."""
+    try:
+        waiting = wakeup.recv(64, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    return any(number in waiting for number in numbers)

@@ -33,7 +33,7 @@ from shardd.server.first_user import FirstUser
 from shardd.server.service_manager import Watchdog, notify_service_manager
 from shardd.server.settings_reload import read_again
 from shardd.server.shared_resources import SharedResources
-from shardd.server.signal_socket import wakeup_socket
+from shardd.server.signal_socket import holds_any_of, wakeup_socket
 from shardd.server.stall_board import StallBoard
 from shardd.server.standstill import WorkerSample
 from shardd.server.thread_samples import sample_worker
@@ -52,6 +52,7 @@ _TICK_S: Final = 0.1
 _CONFIG_RETRY_S: Final = 2.0  # of the runtime configuration on a full disk
 _PAUSE_S: Final = 1.0  # a tick so late means that the supervisor did not run
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last one only from a terminal
 _log = logging.getLogger(__name__)
 
 
@@ -105,6 +106,7 @@ class Supervisor:
         self._drain = Drain(self._workers)
         self._stop_at: float | None = None  # when stragglers get killed
         self._exit_status = 0
+        self._is_to_end: Callable[[], bool] = lambda: False
 
     def run(self) -> int:
         """0: stopped in order; 1: a worker had to be killed, or the server could not start."""
@@ -115,6 +117,9 @@ class Supervisor:
                 _log.error("the server cannot start: %s", error.strerror)
                 return 1
             self._selector.register(wakeup, selectors.EVENT_READ, None)
+            self._is_to_end = lambda: holds_any_of(wakeup, _STOPPING if self._hangup_stops else _STOPPING[:-1])
+            if self._template is not None:
+                self._template.interrupted_by(self._is_to_end)
             self._doors.start_first()
             for worker in self._workers:
                 self._spawn(worker)
@@ -149,8 +154,12 @@ class Supervisor:
     # ---- workers ----
 
     def _spawn(self, worker: WorkerProcess) -> None:
+        if self._is_to_end():
+            return
         try:
             worker.spawn(self._inheritances.of(worker.shard, self._settings))
+        except InterruptedError:  # by the signal that this loop comes to next
+            return
         except OSError as error:  # no process, memory or descriptor: as if it had died at once
             _log.error("cannot start a worker for shard %d: %s", worker.shard, error)
             worker.restart_at = time.monotonic() + 1.0

@@ -10,11 +10,13 @@ import array
 import ctypes
 import os
 import resource
+import select
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 REQUEST: Final = struct.Struct("<QQIII")  # soft and hard limit of open files, umask, descriptors in all, those here
@@ -23,6 +25,7 @@ DESCRIPTORS_AT_ONCE: Final = 200  # the kernel takes 253
 _MODULE: Final = "shardd.cli.template"
 _WARM_TIMEOUT_S: Final = 30.0
 _FORK_TIMEOUT_S: Final = 5.0
+_LOOK_S: Final = 0.05  # between two looks whether the server is to end
 _HIDDEN_VARIABLES: Final = ("NOTIFY_SOCKET", "SHARDD_", "IGGY_")  # beginnings: settings and passwords are inherited
 _FOR_TESTS: Final = "SHARDD_TEST_"
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -61,7 +64,12 @@ class WorkerTemplate:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._warm = False
+        self._interrupted: Callable[[], bool] = lambda: False
         self.start()
+
+    def interrupted_by(self, interrupted: Callable[[], bool]) -> None:
+        """From now on no answer is waited for once this says that the server is to end."""
+        self._interrupted = interrupted
 
     def start(self) -> None:
         """A new one beside which nothing is waited for; without one workers are started from nothing."""
@@ -94,31 +102,47 @@ class WorkerTemplate:
 
     def fork(self, inheritance_fd: int, descriptors: Sequence[int], *, wait: bool) -> ForkedWorker | None:
         """A worker with these descriptors under their numbers. None: there is none this way, now. `wait`: also until
-        the template is ready."""
+        the template is ready. InterruptedError: the server is to end."""
         if self._socket is None or not self._is_warm(_WARM_TIMEOUT_S if wait else 0.0):
             return None
         try:
             self._socket.settimeout(_FORK_TIMEOUT_S)
             self._ask([inheritance_fd, *descriptors])
-            pid: int = ANSWER.unpack(self._socket.recv(ANSWER.size))[0]
+            pid: int = ANSWER.unpack(self._answer(_FORK_TIMEOUT_S))[0]
+        except InterruptedError:
+            self.close()
+            raise
         except (OSError, struct.error):
             self.close()
             return None
         return ForkedWorker(pid) if pid > 0 else None
 
     def _is_warm(self, timeout_s: float) -> bool:
-        assert self._socket is not None
         if not self._warm:
-            self._socket.settimeout(timeout_s)
             try:
-                self._warm = self._socket.recv(ANSWER.size) == ANSWER.pack(0)
-            except (BlockingIOError, TimeoutError):
+                self._warm = self._answer(timeout_s) == ANSWER.pack(0)
+            except TimeoutError:
                 return False
+            except InterruptedError:
+                self.close()
+                raise
             except OSError:
                 pass
             if not self._warm:
                 self.close()
         return self._warm
+
+    def _answer(self, timeout_s: float) -> bytes:
+        """TimeoutError, InterruptedError, OSError. Empty: the template has ended."""
+        assert self._socket is not None
+        ends_at, readable = time.monotonic() + timeout_s, select.poll()
+        readable.register(self._socket, select.POLLIN)
+        while not readable.poll(min(timeout_s, _LOOK_S) * 1000):
+            if self._interrupted():
+                raise InterruptedError
+            if time.monotonic() >= ends_at:
+                raise TimeoutError
+        return self._socket.recv(ANSWER.size)
 
     def _ask(self, descriptors: list[int]) -> None:
         assert self._socket is not None

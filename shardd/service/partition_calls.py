@@ -33,6 +33,7 @@ from shardd.service.lease_table import Leases, Place
 
 METHOD = "partition"
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
+OFFSETS_DELETED_AT_ONCE = 128  # stored offsets in one step of the loop: a write each
 DELETE_STEP = 64  # segments in one go: two renames each
 DELETE_RETRY_S = 0.01
 DELETE_ATTEMPTS_MAX = 100  # 1 s
@@ -280,20 +281,28 @@ class PartitionCalls:
         return _Answer(status)
 
     async def _unused(self, place: Place, call: _Call) -> _Answer:
-        """Looks and deletes in one go: what is used from now on is not deleted for what it was before. KeyError."""
-        status, next_first, rows = self._engine.offsets_unused(*place, call.offset, PLACES_AT_ONCE, call.age_us)
-        entries = [StoredEntry(*row) for row in rows]
-        if status == Status.OK and call.wanted is not None:
-            wanted = set(call.wanted)
+        """What is deleted is looked at in the same step: what is used by then stays. KeyError."""
+        wanted, deleted = set(call.wanted or ()), list[StoredEntry]()
+        while True:
+            status, next_first, rows = self._engine.offsets_unused(*place, call.offset, PLACES_AT_ONCE, call.age_us)
+            entries = [StoredEntry(*row) for row in rows]
+            if call.wanted is None or (status != Status.OK and not deleted):
+                return _Answer(status, found=StoredEntries(next_first, entries))
+            if status != Status.OK:
+                _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
+                break
             entries = [each for each in entries if (each.kind, each.consumer) in wanted]
-            for number, each in enumerate(entries):
+            for each in entries[:OFFSETS_DELETED_AT_ONCE]:
                 status = self._engine.offset_delete(*place, each.kind, each.consumer)
                 if status != Status.OK:
-                    entries = entries[:number]
-                    _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], entries)
+                    _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
                     break
-            status = await self._durably(place, status) if entries else status
-        return _Answer(status, found=StoredEntries(next_first, entries))
+                deleted.append(each)
+            if status != Status.OK or len(entries) <= OFFSETS_DELETED_AT_ONCE:
+                break
+            await asyncio.sleep(0)
+        status = await self._durably(place, status) if deleted else status
+        return _Answer(status, found=StoredEntries(next_first, deleted))
 
     async def _knows(self, home: Home) -> bool:
         """Whether the partition exists and is open here: what another shard says of it is not believed. Waits until

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from shardd.groups.members import GroupMembers
 from shardd.metadata import Metadata
 from shardd.metadata.state import Stream, Topic
@@ -13,6 +15,13 @@ from shardd.service import base
 from shardd.service.groups import group_ref
 from shardd.service.identity import Identity
 from shardd.service.partition_calls import Home, PartitionCalls, StoredEntries, StoredEntry
+
+
+class UnusedRows(NamedTuple):
+    """Of the page of a table that begins at place `first`."""
+
+    first: int
+    entries: list[StoredEntry]
 
 
 class UnusedOffsetService:
@@ -51,12 +60,23 @@ class UnusedOffsetService:
             ),
         )
 
-    async def expire(self, stream: Stream, topic: Topic, home: Home, first: int, age_us: int) -> list[StoredEntry]:
-        """Deletes what is unused on that page; what was deleted. Groups with members stay. `ShardError` 3007, 10002,
-        10009, 3011, 11001."""
-        found = await self._calls.unused_offsets(home, first, age_us)
-        deleted = await self._delete(home, first, age_us, found, await self._joined(stream, topic, found))
-        return deleted.entries
+    async def expire(
+        self, stream: Stream, topic: Topic, home: Home, page: UnusedRows, age_us: int, group_hold_us: int
+    ) -> list[StoredEntry]:
+        """Deletes what was found on that page and is still unused; what was deleted. Groups stay that have members, or
+        have had none for less than `group_hold_us`. `ShardError` 3007, 10002, 10009, 3011, 11001."""
+        listed = {each.consumer for each in page.entries if each.kind == ConsumerKind.GROUP}
+        groups = [group for group in topic.groups.values() if group.offsets_id in listed] if listed else []
+        quiet = await self._members.quiet_us([group_ref(stream, topic, group) for group in groups])
+        held = {
+            group.offsets_id
+            for group, quiet_us in zip(groups, quiet, strict=True)
+            if quiet_us is None or quiet_us < group_hold_us
+        }
+        free = [(each.kind, each.consumer) for each in page.entries if not _is_in(each, held)]
+        if not free:
+            return []
+        return (await self._calls.delete_unused(home, page.first, age_us, free)).entries
 
     async def _delete(
         self, home: Home, first: int, age_us: int, found: StoredEntries, joined: set[int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shardd.client.marks import KEPT, Mark, Verdict, added, compared
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
@@ -19,8 +19,12 @@ from shardd.spark.positions import Offsets, Position, TopicName
 from shardd.spark.retry import ServerUnreachableError
 from shardd.spark.server import Place, Server
 
+if TYPE_CHECKING:
+    from shardd.spark.archive_rows import TableRows  # readers of segments do not load Parquet
+
 _log = logging.getLogger(__name__)
 NO_HISTORY: Final = -1  # as an incarnation: of a history that the server does not have any more
+_NEWEST_ROWS: Final = 1024  # of a table, before its end for a partition
 _TRUSTED_MAX: Final = 4  # a batch needs its start and its end, made or compared on the connection
 
 
@@ -185,6 +189,42 @@ def _last_records(paths: Iterable[str], *, passes_damage: bool) -> Iterator[Mark
             continue
         if last is not None:
             yield last
+
+
+def foreign_table(
+    server: Server, bounds: Mapping[TopicName, TopicBounds], begins: Mapping[Place, int], rows: TableRows
+) -> frozenset[Place]:
+    """Partitions of which a table has other messages than the server. `begins`: how far it has each. What the server
+    or the table has not any more cannot be compared. `DamagedArchiveError`, `ServerUnreachableError`."""
+    others: set[Place] = set()
+    newest: dict[Place, list[tuple[int, set[int]]]] = {}
+    for name, topic in bounds.items():
+        for each in topic.partitions:
+            begin = begins.get((name, each.id), 0)
+            if begin > each.end and _ends_before(server, name, each, begin):
+                others.add((name, each.id))
+            elif each.first < begin <= each.end:
+                newest[name, each.id] = _newest(rows, name, each.id, max(each.first, begin - _NEWEST_ROWS), begin)
+    for _ in range(KEPT):
+        newest = {place: left for place, left in newest.items() if left}
+        there = server.marks_at({place: left[-1][0] for place, left in newest.items()}) if newest else {}
+        for place, mark in there.items():
+            offset, checksums = newest[place].pop()
+            if mark.offset == offset:  # it decides
+                newest[place].clear()
+                others |= set() if mark.checksum in checksums else {place}
+        newest = {place: left for place, left in newest.items() if place in there}
+    return frozenset(others)
+
+
+def _newest(rows: TableRows, name: TopicName, partition: int, start: int, end: int) -> list[tuple[int, set[int]]]:
+    """The last offsets of a table in front of `end`, each with the checksums that it has there: those of earlier lives
+    of the partition are among them."""
+    found: dict[int, set[int]] = {}
+    for part in rows.between(name, partition, start, end):
+        for offset, checksum in zip(part.offsets.tolist(), part.checksums.tolist(), strict=True):
+            found.setdefault(offset, set()).add(checksum % (1 << 64))
+    return sorted(found.items())[-KEPT:]
 
 
 def _ends_before(server: Server, name: TopicName, partition: PartitionBounds, end: int) -> bool:

@@ -132,3 +132,18 @@ def test_completion_of_hostile_words_says_nothing(forks: Forks, words: str, coun
     asked = {"_SHARDD_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
     ended = forks.run([], environment=asked)
     assert ended.stderr == "" and ended.status in STATUSES, ended
+
+
+@pytest.mark.parametrize(
+    "count", ["x", "", "-5", "1.5", "\udcff", "\u0663", "9" * 5_000], ids=lambda each: ascii(each[:9])
+)
+def test_completion_at_a_word_that_is_not_a_number_says_nothing(forks: Forks, count: str) -> None:
+    asked = {"_SHARDD_COMPLETE": "complete_bash", "COMP_WORDS": "shardd stream get s", "COMP_CWORD": count}
+    ended = forks.run([], environment=asked)
+    assert ended.stderr == "" and ended.status in STATUSES, ended
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_completion_without_the_line_of_the_shell_says_nothing(forks: Forks, shell: str) -> None:
+    ended = forks.run([], environment={"_SHARDD_COMPLETE": f"complete_{shell}"})
+    assert ended.stderr == "" and ended.status in STATUSES, ended

@@ -17,11 +17,12 @@ from typing import IO, Any
 import pytest
 
 from shardd.cli.consume import messages
+from shardd.cli.names import missing
 from shardd.cli.places import Places
 from shardd.cli.reading import Span, bounds_of, polled
 from shardd.cli.remote import CommandError, Format, Remote
-from shardd.client import Client, SyncClient, SyncProducer, commands
-from shardd.client.errors import PermissionDeniedError
+from shardd.client import Client, SyncClient, SyncProducer, commands, statuses
+from shardd.client.errors import NotFoundError, PermissionDeniedError
 from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
 from tests.support.server import ONE_SHARD, Server
 
@@ -268,3 +269,15 @@ def test_an_export_over_a_purge_does_not_end_well(
                 await bounded(used, stream, purge)
 
     asyncio.run(main())
+
+
+def test_topic_that_is_there_again_when_its_name_is_looked_up_is_told(server: Server, client: SyncClient) -> None:
+    """As one that is deleted and made again while a command reads it: the poll comes between."""
+    stream = client.streams()[-1].name
+
+    async def asked() -> str:
+        async with Client(f"shardd://iggy:iggy@{server.address}") as asking:
+            error = NotFoundError(statuses.TOPIC_NOT_FOUND)
+            return await missing(asking, error, {"stream": stream, "topic": "t"})
+
+    assert asyncio.run(asked()).startswith(f"{stream}/t was not there when it was asked for, and is there now: ")

@@ -84,3 +84,28 @@ def test_an_unknown_context_names_the_closest_and_a_broken_file_is_told(tmp_path
         home = contexts(tmp_path / str(number), text)
         with pytest.raises(SettingsError, match=r"contexts\.toml"):
             resolve(None, home | {"SHARDD_CONTEXT": "a"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "shardd://a..b",
+        "shardd://.a",
+        f"shardd://{'x' * 64}.org",
+        f"shardd+tls://{'x' * 300}",
+        "shardd://\u00e9..x",
+        "shardd://\udcff",
+        f"shardd+unix:///{'x' * 107}",
+    ],
+)
+def test_address_to_which_no_connection_can_be_made_is_refused_before_one_is_tried(url: str) -> None:
+    """Resolver and kernel refuse them with errors of the encoding, or of no number, which look like a lost way."""
+    with pytest.raises(SettingsError, match=r"cannot be the name of a host|the path of the Unix socket has"):
+        parse(url)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost.", "x" * 63, "::ffff:192.0.2.1", "fe80::1%eth0", "b\u00fccher.example", "a_b"]
+)
+def test_name_that_a_resolver_takes_is_a_host(host: str) -> None:
+    assert Settings(host).host == host

@@ -147,6 +147,27 @@ def test_stored_offsets_that_cannot_be_read_are_neither_zero_nor_empty(left: Lef
         assert stored(root) == list(range(MESSAGES + BATCH))
 
 
+def test_first_offset_files_that_cannot_be_read_cost_no_message_and_are_neither_zero_nor_empty(left: Left) -> None:
+    """Of a directory of format version 1, which has no table yet. A start that can read them takes them over."""
+    left.fresh()
+    (left.partition / "consumer-offsets").unlink()
+    (left.partition / "offsets" / "consumers").mkdir(parents=True)
+    (left.partition / "offsets" / "consumers" / "1").write_bytes((3).to_bytes(8, "little"))
+    left.control.arm("read", "offsets/consumers/1$", 1, errno.EIO, for_ever=True)
+    with left.opened() as root:
+        assert stored(root) == list(range(MESSAGES))
+        for code in (wire.GET_OFFSET, wire.STORE_OFFSET, DELETE_OFFSET):
+            assert root.status(*of_offset(code)) == CANNOT_READ, code
+        assert status_of_poll(root, NEXT, auto_commit=True) == CANNOT_READ
+        root.send("s", "t", wire.to_partition(0), [wire.message(b"%d" % MESSAGES)])
+        assert stored(root) == list(range(MESSAGES + 1))
+        assert "offsets/consumers/1" in left.server.log()
+    left.control.disarm()
+    with left.opened() as root:
+        assert root.get_offset("s", "t", 0) == 3
+        assert root.status(*of_offset(wire.STORE_OFFSET)) == 0
+
+
 def test_producers_that_cannot_be_read_are_never_believed_again_once_the_log_has_gone_on(durable: Left) -> None:
     """Read later, their file would cut the log back and call others' messages duplicates."""
     durable.fresh()

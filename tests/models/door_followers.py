@@ -14,7 +14,7 @@ from tests.models.served import WAIT_S
 
 _RESET: Final = re.compile(rb"partition (\d+) was purged or made again")
 _LOST: Final = re.compile(rb"offset (\d+)(?: to (\d+))? of partition (\d+) is gone")
-_SAID: Final = (b"was deleted, offset", b"there is no topic", b"not found")
+_SAID: Final = (b"was deleted, offset", b"there is no topic", b"was not there when it was asked for", b"not found")
 
 
 class FollowReader(Reader):

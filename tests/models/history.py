@@ -89,7 +89,10 @@ class TopicHistory:
 
     def retain(self, partition: int, first: int) -> None:
         history = self.partitions[partition]
-        assert history.first <= first <= history.end
+        demand(
+            history.first <= first <= history.end,
+            f"offset {first} is told to be the first, of those from {history.first} to {history.end}",
+        )
         history.first = first
 
     def isolate(self, partition: int, begin: int, end: int) -> None:

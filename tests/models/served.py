@@ -182,7 +182,11 @@ class ServedWorld(RuleBasedStateMachine):
         self.site.client.delete_segments(self.stream, self.name, partition, segments)
         [bounds] = self.bounds(partition)
         assert bounds.end >= self.topic.partitions[partition].end
+        self.unread(partition, bounds.first)
         self.topic.retain(partition, bounds.first)
+
+    def unread(self, partition: int, first: int) -> None:
+        """What was stored behind `settle` may have come into a full segment, and have gone with it."""
 
     @precondition(lambda self: self.stream == NATIVE)
     @rule(partitions=PARTITIONS, refill=REFILL)

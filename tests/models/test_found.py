@@ -9,7 +9,7 @@ import pytest
 from shardd.client.errors import DeadlineError
 from shardd.client.history import Loss
 from tests.models.broker import STORE_POSITION
-from tests.models.readers import ReaderWorld
+from tests.models.readers import GroupWorld, ReaderWorld
 from tests.models.wires import Pipe
 from tests.models.writers import WriterWorld
 
@@ -56,6 +56,25 @@ def test_commit_that_is_never_answered_ends_at_its_deadline(reading: ReaderWorld
         reading.run(consumer.commit())
     assert reading.loop.time() - began_s < 3 * reading.settings.deadline_s
     reading.broker.asked = asked  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def member() -> Iterator[GroupWorld]:
+    world = GroupWorld()
+    yield world
+    world.teardown()
+
+
+def test_member_that_cannot_join_at_first_tells_histories_all_the_same(member: GroupWorld) -> None:
+    """Its topic is missing while it asks what the server offers: that says nothing of histories."""
+    member.begin(1, 1, "after", "earliest", "skip", False, 3)
+    member.broker.is_there = False
+    member.read(0, 0.3, 1, False)
+    member.broker.is_there = True
+    member.read(0, 15.0, 1, True)
+    member.recreate(1, 0.0, 7)
+    member.read(0, 15.0, 1, True)
+    assert member.account.resets == {(0, 0): 1}
 
 
 def test_producer_whose_connection_broke_does_not_spin_until_it_tries_again(writing: WriterWorld) -> None:

@@ -14,6 +14,7 @@ from shardd.client.messages import headers_of
 from tests.models.door_writers import (
     NOT_STORED,
     STORED,
+    UNKNOWN,
     CommandWriter,
     HttpWriter,
     LiftbridgeWriter,
@@ -56,6 +57,13 @@ class OneWriter(ServedWorld):
                     kept = {name: value for name, value in found.items() if not name.startswith(_OF_LIFTBRIDGE)}
                     demand(one.payload[:KEY_BYTES] in self.sent, f"{one.payload!r} was never sent")
                     demand(kept == self.sent[one.payload[:KEY_BYTES]][1], f"{one.payload!r} has the headers {found}")
+
+    def unread(self, partition: int, first: int) -> None:
+        """Only messages for whose end the writer did not wait can have come meanwhile."""
+        count = first - self.topic.partitions[partition].end
+        under_way = [each for each, end in self.account.ends.items() if end == UNKNOWN and each not in self.topic.where]
+        demand(count <= len(under_way), f"{count} messages are gone unread, {len(under_way)} were under way")
+        self.topic.append(partition, [b"unread %d %d" % (partition, first - left) for left in range(count, 0, -1)])
 
     @rule(number=st.integers(0, PARTITIONS_MAX), count=st.integers(1, 9), header=st.text("aé", max_size=3))
     def write(self, number: int, count: int, header: str) -> None:
@@ -178,4 +186,16 @@ def test_writer_of_a_server_that_tells_wrongly_is_found(site: Site, kind: type[W
     world.settle()
     with pytest.raises(Broken, match=CANARIES[kind]):
         world.account.check_end()
+    world.end()
+
+
+def test_messages_under_way_may_be_retained_before_the_model_reads_them_and_others_not(site: Site) -> None:
+    world = one_writer(HttpWriter, site)()
+    world.begin(1)
+    world.leave(0, 2)
+    world.unread(0, 2)
+    assert world.topic.partitions[0].end == 2
+    world.account.ends.clear()
+    with pytest.raises(Broken, match="1 messages are gone unread, 0 were under way"):
+        world.unread(0, 3)
     world.end()

@@ -19,7 +19,8 @@ from tests.support.server import Server
 from tests.support.top import shard_figures
 
 data = test_unused_offsets.data
-EXPIRY = SETTINGS | {"SHARDD_OFFSETS_EXPIRY": "30 d", "SHARDD_OFFSETS_EXPIRY_CHECK_INTERVAL": "20 ms"}
+HOLDING = SETTINGS | {"SHARDD_OFFSETS_EXPIRY": "30 d", "SHARDD_OFFSETS_EXPIRY_CHECK_INTERVAL": "20 ms"}
+EXPIRY = HOLDING | {"SHARDD_OFFSETS_EXPIRY_GROUP_HOLD": "10 ms"}
 FIRST = 3  # strategy of a poll
 GROUP = (OFFSET_GROUP, 0)
 
@@ -76,6 +77,28 @@ def test_a_group_with_members_and_a_consumer_at_work_keep_what_they_stored(data:
             assert stored(root) == [{(OFFSET_CONSUMER, 2), (OFFSET_CONSUMER, 5)}] * PARTITIONS
             return
     raise AssertionError("no member could join before the first run")
+
+
+def test_a_group_keeps_what_it_stored_for_a_time_after_a_start_and_after_its_last_member(data: Path) -> None:
+    """Its members of before may not have joined again; ten minutes, unless a setting says otherwise."""
+    kept = [{(OFFSET_CONSUMER, 5), GROUP}] * PARTITIONS
+    with Server(data, HOLDING) as server, wire.connect(server.address) as root:
+        await_figure(server, "offsets.expired", PARTITIONS * len(OLD))
+        await_figure(server, "jobs.offset_expiry.runs", figure(server, "jobs.offset_expiry.runs") + 4)
+        assert stored(root) == kept
+        member = joined(server)
+        assert all(entry.members for entry in found(root, 0, 0).values() if entry.kind == OFFSET_GROUP)
+        member.close()
+        await_no_members(root)
+        await_figure(server, "jobs.offset_expiry.runs", figure(server, "jobs.offset_expiry.runs") + 4)
+        assert stored(root) == kept
+
+
+def await_no_members(root: wire.Wire) -> None:
+    deadline = time.monotonic() + 60
+    while any(entry.members for entry in found(root, 0, 0).values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_nothing_expires_unless_the_setting_says_so(data: Path) -> None:

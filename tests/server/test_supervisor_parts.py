@@ -280,6 +280,8 @@ def test_service_manager_is_told(abstract: bool, tmp_path: Path, monkeypatch: py
         ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "7"}, 3),
         ({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "8"}, 0),  # meant for another process
         ({"WATCHDOG_USEC": "soon"}, 0),
+        ({"WATCHDOG_USEC": "9" * 400}, 0),
+        ({"WATCHDOG_USEC": "9" * 5_000}, 0),
         ({}, 0),
     ],
 )

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.websocket_cases import LIVES, NORMAL, Case, cases
+from tests.server.websocket_cases import LARGE, LIVES, NORMAL, Case, cases
 from tests.server.websocket_server import ON, address_of, pongs, serves
 from tests.support.server import ONE_SHARD, Server
 from tests.support.websocket import PONG, WebSocket, close_frame
 
 pytestmark = pytest.mark.io_engine
 
-CASES = {case.number: case for case in cases() if not case.number.startswith("9.")}
-LARGE = {case.number.rpartition(".")[0] for case in cases() if case.number.startswith("9.")}
+CASES = {case.number: case for case in cases()}
+SECTIONS = (*range(1, 8), 9, 10)
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +51,15 @@ def test_case(server: Server, number: str) -> None:
     run(server, CASES[number])
 
 
-@pytest.mark.parametrize("group", sorted(LARGE))
+@pytest.mark.parametrize("group", LARGE)
 def test_cases_of_large_messages(server: Server, group: str) -> None:
-    for case in cases():
-        if case.number.rpartition(".")[0] == group:
-            run(server, case)
+    for case in LARGE[group]():
+        run(server, case)
 
 
 def test_the_table_has_all_cases_of_these_sections() -> None:
     """As many as the suite has in sections 1 to 7, 9 and 10."""
-    numbers = [case.number for case in cases()]
-    counts = {section: sum(each.startswith(f"{section}.") for each in numbers) for section in (*range(1, 8), 9, 10)}
+    numbers = [*CASES, *(case.number for make in LARGE.values() for case in make())]
+    counts = {section: sum(each.startswith(f"{section}.") for each in numbers) for section in SECTIONS}
     assert counts == {1: 16, 2: 11, 3: 7, 4: 10, 5: 20, 6: 145, 7: 37, 9: 54, 10: 1}
     assert len(set(numbers)) == len(numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import time
@@ -86,6 +87,48 @@ def test_without_a_template_that_answers_a_worker_comes_back_all_the_same(
     kill_and_wait(server, 1)  # by the template that has come meanwhile, or from nothing
     sends(server)
     assert template_of(server, but=first.pid)
+
+
+def test_sigterm_beside_a_stopped_template_stops_in_order(server: Server) -> None:
+    template_of(server).send_signal(signal.SIGSTOP)
+    assert server.stop() == 0
+    assert server.log().rstrip().endswith("stopped") and "is killed" not in server.log()
+
+
+def test_sigterm_while_a_stopped_template_is_asked_starts_no_worker(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", env=TWO_SHARDS | {"SHARDD_SYSTEM_LOGGING_LEVEL": "debug"}) as server:
+        template_of(server).send_signal(signal.SIGSTOP)
+        killed = server.worker_pids()[1]
+        os.kill(killed, signal.SIGKILL)
+        wait_for_text(server, f"shard 1 (process {killed}) ended with")  # the next step asks for its successor
+        started = server.log().count("for shard 1")
+        assert server.stop() == 0
+        assert server.log().count("for shard 1") == started, server.log()
+        assert "is killed" not in server.log()
+
+
+def test_a_template_that_is_stopped_is_given_up_for_a_signal_that_ends_the_server() -> None:
+    template = WorkerTemplate()
+    reads, writes = socket.socketpair()
+    try:
+        template.interrupted_by(lambda: bool(select.select([reads], [], [], 0)[0]))
+        assert template._process is not None
+        os.kill(template._process.pid, signal.SIGSTOP)
+        writes.send(bytes([signal.SIGTERM]))
+        with pytest.raises(InterruptedError):
+            template.fork(reads.fileno(), [], wait=True)
+        assert template.fork(reads.fileno(), [], wait=True) is None  # it has none any more
+    finally:
+        template.close()
+        reads.close()
+        writes.close()
+
+
+def wait_for_text(server: Server, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while not server.log_path.exists() or text not in server.log():
+        assert time.monotonic() < deadline, server.log()
+        time.sleep(0.01)
 
 
 def test_a_template_holds_no_secret(tmp_path: Path) -> None:

@@ -7,24 +7,32 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
 from shardd.log import spool
 from shardd.spark.archive_listing import History
+from shardd.spark.archive_rows import COLUMNS, Rows
+from shardd.spark.archive_rows import rows_of as rows_of_table
 from shardd.spark.options import ReadMode
 from shardd.spark.piece import Piece, PieceOrigin
-from shardd.spark.pipelines import archive, archive_spool
+from shardd.spark.pipelines import archive, archive_overlap, archive_spool
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.archive_spool import uncovered
 from shardd.spark.pipelines.common import PipelineError, Source
+from shardd.spark.reading import SlicePartition, read
 from tests.server.test_archive import covered, entries, root, settings
 from tests.server.test_retention import ENV, SECOND_US, create_topic, send, until, update_topic
 from tests.spark.test_pipelines import KINDS, stored, target_of
+from tests.support import wire
 from tests.support.server import Server
 from tests.support.wire import Wire
 
@@ -93,6 +101,71 @@ def test_what_was_archived_without_its_ack_is_not_archived_twice(
     assert (again["rows"], again["acknowledged"]) == (0, len(found) - 1)
     assert all((path / spool.ACK).exists() for path in found)
     assert rows_of(target) == ROWS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_messages_under_the_numbers_of_archived_ones_are_not_acknowledged(
+    spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
+) -> None:
+    """A data directory that was put back as files; to acknowledge would delete the only copy. The other partition is
+    archived."""
+    create_topic(root, partitions=2, expiry_us=2 * SECOND_US)
+    settings(root, archive="required")
+    server.stop()
+    shutil.copytree(server.data_dir, tmp_path / "copy", symlinks=True)
+    target, directory = target_of(kind, tmp_path), spool.spool_directory(server.data_dir)
+    spooled(server, {0: MESSAGES})
+    archive_spool.archive_spool(spark, directory, target)
+    if kind == "delta":
+        DeltaTable(target.place).optimize.compact()  # its files have names of another program
+    shutil.rmtree(server.data_dir)
+    shutil.copytree(tmp_path / "copy", server.data_dir, symlinks=True)
+    spooled(server, {0: MESSAGES + 10, 1: MESSAGES})
+    with pytest.raises(PipelineError, match=r"offset 0, but not the message of .* was put back"):
+        archive_spool.archive_spool(spark, directory, target)
+    acknowledged = {spool.read_entry(each.parent).partition for each in directory.rglob(spool.ACK)}
+    assert acknowledged == {1}
+    assert rows_of(target) == {(partition, offset) for partition in range(2) for offset in range(MESSAGES)}
+
+
+def spooled(server: Server, counts: dict[int, int]) -> None:
+    """The server has run, and so many messages of each partition are in its spool."""
+    server.start()
+    with wire.connect(server.address) as connection:
+        for partition, count in counts.items():
+            send(connection, count, partition)
+    until(lambda: len(covered(server.data_dir)) == sum(counts.values()), server)
+    server.stop()
+
+
+def test_two_histories_in_one_spool_are_not_acknowledged(server: Server, root: Wire, tmp_path: Path) -> None:
+    """The directory was put back, and the spool beside it stayed."""
+    fill(server, root)
+    server.stop()
+    directory = spool.spool_directory(server.data_dir)
+    found = archive_spool.pending(directory)
+    twice = sorted([*found, found[0]], key=lambda each: (each.history, each.manifest.start))
+    planned = archive_spool.plan(twice, target_of("parquet", tmp_path))
+    assert len(planned.refused) == 1 and "have the same offsets" in planned.refused[0]
+    assert {each.history for each in planned.entries} == {each.history for each in found} - {found[0].history}
+
+
+def test_rows_that_a_segment_does_not_have_any_more_are_of_no_account(
+    server: Server, root: Wire, tmp_path: Path
+) -> None:
+    """An operator isolated them behind the archive."""
+    fill(server, root)
+    server.stop()
+    first = archive_spool.pending(spool.spool_directory(server.data_dir))[0]
+    segment = archive_spool._slice(first, (first.manifest.start, first.manifest.end))
+    batches = [*read(replace(archive_spool.task_settings(), columns=COLUMNS), SlicePartition(segment))]
+    rows = rows_of_table(pa.Table.from_batches(batches))
+    more = Rows(np.append(rows.offsets, 10**6), np.append(rows.checksums, 1))
+    assert archive_overlap.first_absent(archive_spool.task_settings(), segment, [more]) is None
+    fewer = Rows(rows.offsets[:-1], rows.checksums[:-1])
+    assert archive_overlap.first_absent(archive_spool.task_settings(), segment, [fewer]) == rows.offsets[-1]
+    other = Rows(rows.offsets, np.where(rows.offsets == 3, rows.checksums + 1, rows.checksums))
+    assert archive_overlap.first_absent(archive_spool.task_settings(), segment, [other]) == 3
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd:3"])

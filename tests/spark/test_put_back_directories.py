@@ -18,6 +18,7 @@ from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError
 from tests.spark.direct import Stream, everything
 from tests.spark.support import DELETE_SEGMENTS, Topic, settle, source_of
+from tests.spark.test_pipelines import stored, target_of
 from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.server import ONE_SHARD, Server
@@ -302,3 +303,28 @@ def test_a_checkpoint_keeps_the_last_record_and_those_of_eight_commits(kept: Kep
     [[_, following, marks]] = stream.at["topics"]["shop/rows"]["p"].values()
     assert following == ends[-1]
     assert [offset for offset, _ in marks] == [end - 1 for end in ends[-9:]]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("others", [OTHERS, READ // 2])
+def test_a_table_of_before_a_roll_back_gets_no_other_rows(kept: Kept, tmp_path: Path, kind: str, others: int) -> None:
+    """With `others` the server is behind the end of the table, or before it."""
+    target = target_of(kind, tmp_path)
+    assert archived_in(target, kept.topic) == COPIED + READ
+    kept.send("last", 30)
+    assert archived_in(target, kept.settled()) == 30
+    kept.restart()
+    kept.send("more", 10)
+    assert archived_in(target, kept.settled()) == 10
+    topic = kept.put_back(others)
+    with pytest.raises(PipelineError, match="put back"):
+        archived_in(target, topic)
+    assert stored(target).num_rows == COPIED + READ + 40
+
+
+def archived_in(target: Target, topic: Topic) -> int:
+    """Rows that a run adds to a table."""
+    results = [job.run() for job in archive.plan(source_of(topic), target)[0]]
+    if results:
+        archive.commit(target, results)
+    return sum(each["rows"] for each in results)

@@ -83,6 +83,47 @@ def test_vacuum_leaves_what_a_writer_may_still_be_at(tmp_path: Path) -> None:
     assert young.exists() and not ancient.exists()
 
 
+DAY_S = 86_400
+
+
+def test_vacuum_behind_a_clock_that_jumped_leaves_what_was_just_written(tmp_path: Path) -> None:
+    """All of it is eight days old by the clock that has jumped; a commit had begun 90 seconds before."""
+    make(tmp_path / "_application", age_s=8 * DAY_S)
+    running = make(tmp_path / "_staging" / f"part-3-00001-{HEX}.parquet", age_s=8 * DAY_S + 90)
+    left = make(tmp_path / "_staging" / f"part-2-00001-{HEX}.parquet", age_s=11 * DAY_S)
+    assert vacuumed("parquet", tmp_path, older_than_s=DAY_S)["files"] == 1
+    assert running.exists() and not left.exists()
+    assert vacuumed("parquet", tmp_path)["files"] == 1  # nobody writes
+    assert not running.exists()
+
+
+def test_vacuum_goes_by_the_clock_of_the_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network: the clock of this machine may be another one."""
+    young = make(tmp_path / "_staging" / f"part-3-00001-{HEX}.parquet", age_s=60)
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 8 * DAY_S)
+    assert vacuumed("parquet", tmp_path, older_than_s=DAY_S)["files"] == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["_staging"] and young.exists()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_vacuum_of_a_table_behind_a_clock_that_jumped_leaves_a_running_commit(kind: str, tmp_path: Path) -> None:
+    from tests.spark.lake import catalog_of
+
+    table = table_of(kind, tmp_path)
+    table.commit(written(table, numbers(0, 3)), NUMBERS, (Step("q", 0),))
+    (running,) = written(table, numbers(3, 3))  # not committed yet
+    for each in tmp_path.rglob("*"):
+        if each.is_file():
+            old(each, 8 * DAY_S)
+    old(Path(running.path), 8 * DAY_S + 90)
+    place = tmp_path / "table" if kind == "delta" else "space.rows"
+    properties = catalog_of(tmp_path) if kind == "iceberg" else {}
+    assert vacuumed(kind, place, older_than_s=DAY_S, properties=properties)["files"] == 0
+    table.commit([running], NUMBERS, (Step("q", 1),))
+    assert len(rows_in(kind, tmp_path)) == 6
+
+
 def test_vacuum_leaves_the_archive_of_a_stream_with_a_name_of_the_sink(tmp_path: Path) -> None:
     for stream, topic in (("_staging", "batch=3"), ("_staging", f"part-3-00001-{HEX}.parquet")):
         make(tmp_path / escape(stream) / escape(topic) / file_name(0, 5, 0, 10))

@@ -135,7 +135,7 @@ def test_a_request_sent_away_in_the_moment_of_its_turn_passes_the_turn_on() -> N
     on_loop(main)
 
 
-def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_half_of_the_room() -> None:
+def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_a_part_of_the_room() -> None:
     async def main() -> None:
         crowd, device, begun = Crowd(), asyncio.Event(), list[str]()
 

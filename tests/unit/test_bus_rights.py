@@ -45,7 +45,7 @@ def test_a_shard_speaks_for_itself_only(workers: Workers) -> None:
     for question in (join, group_messages.Moved([group], "somebody", 2, 0), group_messages.Announce(2, [])):
         with pytest.raises(RemoteError, match="shard 1 speaks for shard 2"):
             ask(workers, 1, 0, "groups", question)
-    assert ask(workers, 2, 0, "groups", join) == [Status.CONSUMER_GROUP_ID_NOT_FOUND, [], []]
+    assert ask(workers, 2, 0, "groups", join) == [Status.CONSUMER_GROUP_ID_NOT_FOUND, [], [], []]
 
 
 def test_partitions_are_changed_only_under_their_own_name(workers: Workers) -> None:

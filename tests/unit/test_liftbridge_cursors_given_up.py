@@ -14,7 +14,7 @@ from shardd.doors.liftbridge.cursors import Cursors, NoRoomError
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.liftbridge.requests import AllUsers, InternalPoll, InternalPublish
 from tests.support.on_loop import on_loop, until
-from tests.unit.test_liftbridge_cursors import GREEDY, LATER, MAX, OTHER, ROOT, ForgetfulDoor, loaded, named
+from tests.unit.test_liftbridge_cursors import GREEDY, MAX, OTHER, ROOT, ForgetfulDoor, loaded, named
 
 
 class SlowDoor(ForgetfulDoor):
@@ -152,28 +152,11 @@ async def test_a_log_with_too_many_cursors_keeps_those_without_an_owner_and_of_s
         await Cursors(door, 1).set(named(f"root{number}"), number, ROOT)
     door.users = {GREEDY, OTHER} if greedy_there else {OTHER}
     cursors = await loaded(door, 1)
-    stay = 5 if greedy_there else 10  # 3 and 3 of others, 5 are left free for those that begin
-    assert len(cursors) == 6 + stay
+    assert len(cursors) == MAX
     names = [f"{who}{number}" for who in ("other", "root") for number in range(3)]
     assert await values(cursors, *names) == [0, 1, 2] * 2
     last = 4 * MAX - 1
-    ghosts = [f"ghost{number}" for number in (last, last - stay + 1, last - stay)]
-    assert await values(cursors, *ghosts) == [last, last - stay + 1, -1]
+    ghosts = [f"ghost{number}" for number in (last, last - 9, last - 10)]
+    assert await values(cursors, *ghosts) == [last, last - 9, -1]
     monkeypatch.setattr(module, "CURSORS_MAX", 100 * MAX)
-    assert await values(await loaded(door, 1), *ghosts) == [last, last - stay + 1, -1], "one without a place came back"
-
-
-@on_loop
-async def test_a_log_with_too_many_cursors_leaves_room_for_users_that_begin() -> None:
-    """Of the user that has most as many stay as are left free, as if they had been set one by one."""
-    door: Any = ForgetfulDoor(kept=10_000)
-    for number in range(4 * MAX):
-        await Cursors(door, 1).set(named(f"ghost{number}"), number, GREEDY)
-    cursors = await loaded(door, 1)
-    for each in (cursors, await loaded(door, 1)):
-        assert len(each) == MAX // 2
-        assert await values(each, f"ghost{4 * MAX - 1}", f"ghost{4 * MAX - MAX // 2 - 1}") == [4 * MAX - 1, -1]
-    await cursors.set(named("first"), 1, OTHER)
-    await cursors.set(named("second"), 2, LATER)
-    with pytest.raises(NoRoomError):
-        await cursors.set(named("more"), 1, GREEDY)
+    assert await values(await loaded(door, 1), *ghosts) == [last, last - 9, -1], "one without a place came back"

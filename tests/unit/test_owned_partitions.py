@@ -277,8 +277,9 @@ def test_an_open_that_fails_for_room_or_for_the_moment_is_tried_again(
     ("error", "moved"),
     [(OSError(errno.EIO, "a sector"), True), (NewerIncarnationError("newer"), False), (ValueError("later"), False)],
 )
-def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, moved: bool
+@pytest.mark.parametrize("change", [purged, deleted])
+def test_only_what_is_foreign_is_left_where_it_is_by_a_purge_or_a_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[State], State], error: Exception, *, moved: bool
 ) -> None:
     make_directories(tmp_path, 1)
 
@@ -294,7 +295,7 @@ def test_only_what_is_foreign_is_left_where_it_is_by_a_purge(
         assert calls.open == {0: (2, 10006)}
         await shard.try_again(lambda: state, threads)
         assert calls.open == {0: (2, 10006)}
-        assert await shard.follow(state, purged(state), threads) is moved
+        assert await shard.follow(state, change(state), threads) is moved
         assert layout.partition_directory(tmp_path, 0, 0, 0).exists() is not moved
         await threads.close()
 

@@ -303,7 +303,7 @@ def test_a_birth_that_never_came_to_the_device_is_no_damage(directory: Path, con
     assert stored(directory) == sorted(STORED)
 
 
-def test_a_table_of_a_later_version_keeps_the_partition_closed(directory: Path) -> None:
+def test_table_of_a_later_version_is_left_as_it_is_and_closes_no_partition(directory: Path) -> None:
     head = bytearray(encode_head(INCARNATION))
     head[8] = 3
     head[56:] = xxhash.xxh3_64_intdigest(bytes(head[:56])).to_bytes(8, "little")
@@ -311,8 +311,8 @@ def test_a_table_of_a_later_version_keeps_the_partition_closed(directory: Path) 
     path.write_bytes(head)
     write_offset_files(directory, STORED)
     before = tree(directory)
-    with pytest.raises(ValueError, match="has a format version that this program does not know"):
-        open_partition(directory, INCARNATION)
+    notes = open_partition(directory, INCARNATION).notes
+    assert any("has a format version that this program does not know" in note for note in notes), notes
     assert {name: each for name, each in tree(directory).items() if "offsets" in name} == {
         name: each for name, each in before.items() if "offsets" in name
     }

@@ -17,9 +17,9 @@ from tests.support import golden_directory as golden
 EVENTS = Path("streams/0/topics/0/partitions")
 
 
-def checked(directory: Path) -> tuple[int, str]:
+def checked(directory: Path, *options: str) -> tuple[int, str]:
     before = _content(directory)
-    result = CliRunner().invoke(app, ["upgrade", "check", str(directory)])
+    result = CliRunner().invoke(app, ["upgrade", "check", str(directory), *options])
     assert _content(directory) == before
     return result.exit_code, result.output
 
@@ -108,3 +108,34 @@ def test_names_that_requests_may_use_are_told_unless_a_running_server_knows_them
         assert ("metrics.allowed_hosts" in text) == told
     running.write_text(settings_toml(load_settings(None, {"SHARDD_HTTP_ENABLED": "true"}).settings))
     assert "allowed_hosts" not in checked(data)[1]
+
+
+def test_settings_that_are_given_decide_and_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    config = tmp_path / "server.toml"
+    config.write_text(
+        '[data_maintenance.messages]\ncleaner_enabled = false\n[http]\nenabled = true\nallowed_hosts = ["broker"]\n'
+    )
+    text = checked(data)[1]
+    assert "settings: the defaults; neither a file" in text
+    assert "topics 2 let stored offsets hold" in text and "http.allowed_hosts" in text
+
+    text = checked(data, "--config", str(config))[1]
+    assert f"settings: those of {config}, and the defaults" in text
+    assert "let stored offsets hold" not in text  # a server without a cleaner removes nothing
+    assert "http.allowed_hosts" not in text and "metrics.allowed_hosts" in text
+
+    monkeypatch.setenv("SHARDD_CONFIG_PATH", str(config))
+    monkeypatch.setenv("SHARDD_METRICS_ADDRESS", "0.0.0.0:9464")
+    monkeypatch.setenv("IGGY_DATA_MAINTENANCE_MESSAGES_CLEANER_ENABLED", "true")
+    text = checked(data)[1]
+    variables = "IGGY_DATA_MAINTENANCE_MESSAGES_CLEANER_ENABLED, SHARDD_METRICS_ADDRESS"
+    assert f"{variables}, and the defaults" in text and str(config) in text
+    assert "topics 2 let stored offsets hold" in text and "allowed_hosts" not in text
+
+
+def test_settings_that_are_wrong_are_refused_with_their_sentences(tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text('[system.topic]\nmax_size = "1 GiBs"\n')
+    status, text = checked(tmp_path, "--config", str(config))
+    assert status == 2 and "system.topic.max_size" in text and str(config) in text

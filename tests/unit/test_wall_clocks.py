@@ -72,7 +72,7 @@ PYTHON: Final = {
     ("service/tokens.py", "TokenService.create_token"): (1, "the end of a new token, which is judged by this clock"),
     ("spark/archive_listing.py", "_Cache.get"): (1, "when a listing was made, beside the monotonic clock"),
     ("spark/pipelines/lag.py", "_Looks.__init__"): (1, _SHOWN),
-    ("spark/pipelines/vacuum.py", "vacuum"): (1, "KNOWN GAP: files of a lake have their mtime by this clock"),
+    ("spark/pipelines/vacuum.py", "_file_system_s"): (1, "of a dry run that may not write; removes nothing"),
     ("spark/sinks/delta.py", "_add_action"): (1, "a stamp of a commit of Delta"),
     ("spark/stream.py", "ShardStreamReader._by_time"): (1, _SHOWN),
     ("transport/door/clients.py", "DoorClients.open"): (1, _SHOWN),

@@ -15,6 +15,13 @@ class Archive:
     def __init__(self, data: Path, target: Path) -> None:
         self.data, self.target = data, target
 
+    def files(self, place: tuple[int, int]) -> str:
+        """Of a partition that has not left its log, with their sizes, for a finding."""
+        with contextlib.suppress(OSError):
+            partition = layout.partition_directory(self.data, 0, *place)
+            return ", ".join(f"{each.name} {each.stat().st_size}" for each in sorted(partition.iterdir()))
+        return "which cannot be listed"
+
     def hole(self, place: tuple[int, int], first: int, end: int) -> int | None:
         """The first offset of [first, end) that is in no archive and on no way there. `place`: topic and partition of
         the only stream. A segment goes from one place to the next: they are looked at in this order, the directory of

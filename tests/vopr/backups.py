@@ -42,7 +42,8 @@ TIMEOUT_S: Final = 120.0
 
 
 class Known(NamedTuple):
-    """Of a partition before a backup began: its life, what has to be in it by offset, and where it began."""
+    """Of a partition before a backup began: its life (-1: one that may be over), what has to be in it by offset, and
+    where it began."""
 
     life: int
     numbers: dict[int, int]
@@ -105,7 +106,7 @@ class Backups(threading.Thread):
                         for offset, seen in ledger.seen.items()
                         if ledger.sent.get(seen.number) and ledger.sent[seen.number].acknowledged
                     }
-                    known[topic, partition] = Known(ledger.life if subject.made else -1, numbers, ledger.start)
+                    known[topic, partition] = Known(ledger.life if subject.is_settled else -1, numbers, ledger.start)
         return known
 
     def _create(self) -> bool:
@@ -136,16 +137,17 @@ class Backups(threading.Thread):
 
     def _judge(self, connection: wire.Wire, backup: Path, subject: Subject, partition: int, known: Known) -> None:
         """What was acknowledged before is in it, up to what retention has taken while it was made."""
-        there = read(connection, str(subject.target.topic), partition)
+        ledger, there = subject.ledgers[partition], read(connection, str(subject.target.topic), partition)
         expires = subject.kind.expiry_s > 0  # the restored server lets it expire at once
         missing = [
             offset for offset in known.numbers if offset >= max(there.start, known.start) and offset >= there.end
         ]
         if missing and not (expires and not there.messages):
-            self.find(f"backup {backup.name}: {subject.name}, partition {partition}: lost {len(missing)} offsets"
-                      f" from {min(missing)} on; it ends at {there.end}")  # fmt: skip
+            ledger.find(
+                f"backup {backup.name}: lost {len(missing)} offsets from {min(missing)} on; it ends at {there.end}"
+            )
         for each in there.messages:
             identity = identity_of(each.payload)
             due = known.numbers.get(each.offset)
             if due is not None and (identity is None or identity[1] != due):
-                self.find(f"backup {backup.name}: {subject.name}: offset {each.offset} is {identity}, not {due}")
+                ledger.find(f"backup {backup.name}: offset {each.offset} is {identity}, not {due}")

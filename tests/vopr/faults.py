@@ -158,9 +158,9 @@ class Faults:
         operation, path, codes = self.dice.choice(FAILING)
         self.control.arm(operation, path, 1, self.dice.choice(codes), for_ever=True)
         time.sleep(self.dice.uniform(*FULL_S))
-        self.control.disarm()
+        _, failed, _ = self.control.disarm()
         self._kill_all()  # what a failed sync has stopped goes on with the next start
-        return f"{operation} fails on {path}"
+        return f"{operation} fails on {path}" if failed else "no call that is to fail"
 
     def _few_descriptors(self) -> str:
         workers = list(self.server.running_workers().values())

@@ -6,7 +6,7 @@ is sent by one thread. What got no answer may be there, also in a later life: it
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,8 +16,12 @@ from tests.support import wire
 from tests.support.checker import identity_of, make_payload
 
 SEGMENT_BYTES: Final = 32 << 10
-SEGMENT_BYTES_MOST: Final = 3 * SEGMENT_BYTES  # with the batch that has filled it
 HEAD_BYTES: Final = 64
+SIZES: Final = (40, 200, 900)  # of payloads
+COUNTS: Final = (1, 1, 2, 5, 20, 40)  # of messages in a batch
+BATCH_BYTES_MOST: Final = max(COUNTS) * (HEAD_BYTES + max(SIZES))
+SEGMENT_BYTES_MOST: Final = SEGMENT_BYTES + 2 * BATCH_BYTES_MOST  # one fills it, one finds it full
+JOURNAL_MAX: Final = 400
 SOONER: Final = 0.9  # of an expiry: nothing goes before
 
 
@@ -85,9 +89,16 @@ class Ledger:
         self.retained = False  # whether retention has removed something: a kill may give it back
         self.life = 0
         self.looks = 0
+        self.journal: deque[tuple[float, str]] = deque(maxlen=JOURNAL_MAX)  # what was done at which time, for a finding
+        self.found = False
 
     def find(self, sentence: str) -> None:
+        self.found = True
+        self.note(f"FINDING {sentence}")
         self._find_any(f"topic {self.topic}, partition {self.partition}, life {self.life}: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        self.journal.append((time.monotonic(), sentence))
 
     # ---- what was done ----
 
@@ -98,6 +109,7 @@ class Ledger:
             known = self.sent.setdefault(number, Sent(size, now_s, once))
             known.once &= once
             known.unanswered += 1
+        self.note(f"sends numbers {numbers[0]} to {numbers[-1]}, {size} bytes each")
 
     def acknowledged(self, numbers: Sequence[int], first: int | None = None) -> None:
         """`first`: the offset of the first one, where that was told."""
@@ -107,11 +119,29 @@ class Ledger:
             known.acknowledged = True
             if first is not None:
                 self._see(first + place, number, 0)
+        at = "" if first is None else f" at {first}"
+        self.note(f"numbers {numbers[0]} to {numbers[-1]} are acknowledged{at}")
 
     def again(self, numbers: Sequence[int]) -> None:
         """Acknowledged ones were sent once more, and this was answered: nothing of it was stored."""
         for number in numbers:
             self.sent[number].unanswered -= 1
+
+    def changes(self, rules: Rules) -> None:
+        """These hold from now on, or some time before they are answered."""
+        self.rules.append(rules)
+        self.note(f"is to go by {rules}")
+
+    def deletes(self, segments: int) -> None:
+        """By DELETE_SEGMENTS; without an answer it may happen at any time."""
+        self.late_budget_bytes += segments * SEGMENT_BYTES_MOST
+        self.note(f"deletes {segments} segments")
+
+    def deleted(self, segments: int) -> None:
+        """This was answered."""
+        self.late_budget_bytes -= segments * SEGMENT_BYTES_MOST
+        self.budget_bytes += segments * SEGMENT_BYTES_MOST
+        self.note(f"{segments} segments are deleted")
 
     def new_life(self, rules: Rules) -> None:
         """Everything that was acknowledged is gone by right."""
@@ -121,6 +151,7 @@ class Ledger:
         self.budget_bytes = self.late_budget_bytes = 0
         self.retained = False
         self.life += 1
+        self.note(f"begins life {self.life}, goes by {rules}")
 
     def content_of(self, number: int) -> bytes:
         known = self.sent.get(number) or self.earlier[number]
@@ -137,6 +168,7 @@ class Ledger:
 
     def judge(self, look: Look) -> None:
         self.looks += 1
+        self.note(f"has {look.start} to {look.end}, {look.size_bytes} bytes")
         offsets = [each.offset for each in look.messages]
         if offsets != list(range(look.start, look.start + len(offsets))) or look.start + len(offsets) != look.end:
             self.find(
@@ -211,15 +243,21 @@ class Ledger:
             self.find("reordered: acknowledged messages are not in the order of their sends")
 
     def _judge_start(self, look: Look) -> None:
-        """Nothing leaves that no rule has removed."""
+        """Nothing leaves that no rule has removed. Deletions go on where the rules have come to: the bound of a rule is
+        a place, that of a deletion is a length from wherever the log began at that moment."""
         if look.start <= self.start:
             return
         now_s = time.monotonic()
-        allowed = max(self._allowed(rules, look, now_s) for rules in self.rules)
-        allowed = max(allowed, self._deleted(look))
+        by_rules = max(self._allowed(rules, look, now_s) for rules in self.rules)
+        allowed = self._deleted(look, by_rules)
         self.retained |= any(rules.removes for rules in self.rules)
         if look.start > allowed:
-            self.find(f"removed: the log begins at {look.start}, by right at {allowed} at most; began at {self.start}")
+            self.find(
+                f"removed: the log begins at {look.start}, by right at {allowed} at most,"
+                f" {by_rules} without deletions; began at {self.start}"
+            )
+        by_deletions = sum(self._bytes_least(offset) for offset in range(by_rules, look.start))
+        self.late_budget_bytes -= min(max(by_deletions - self.budget_bytes, 0), self.late_budget_bytes)
 
     def _allowed(self, rules: Rules, look: Look, now_s: float) -> int:
         if not rules.retention:
@@ -227,8 +265,8 @@ class Ledger:
         allowed = self.start
         if rules.messages:
             allowed = max(allowed, look.end - rules.messages)
-        if rules.partition_bytes and look.size_bytes >= rules.partition_bytes - 2 * SEGMENT_BYTES_MOST:
-            allowed = look.end
+        if rules.partition_bytes:
+            allowed = max(allowed, self._last_of(rules.partition_bytes - SEGMENT_BYTES_MOST, look))
         if rules.topic_bytes:  # judged for all partitions together
             allowed = look.end
         if rules.expiry_s:
@@ -238,16 +276,34 @@ class Ledger:
             allowed = max(allowed, min(young, default=look.end))
         return allowed
 
-    def _deleted(self, look: Look) -> int:
-        """How far DELETE_SEGMENTS may have come."""
+    def _last_of(self, size_bytes: int, look: Look) -> int:
+        """Where the last so many bytes begin, or behind that. Some of them may have left."""
+        offset = look.end
+        while offset > self.start and size_bytes > 0:
+            offset -= 1
+            size_bytes -= self._bytes_most(offset)
+        return offset
+
+    def _deleted(self, look: Look, start: int) -> int:
+        """How far DELETE_SEGMENTS may have come in a log that began at `start`."""
         budget = self.budget_bytes + self.late_budget_bytes
-        offset = self.start
+        offset = start
         while offset < look.end and budget > 0:
-            seen = self.seen.get(offset)
-            known = self.sent.get(seen.number) if seen else None
-            budget -= HEAD_BYTES + (known.size if known else 0)
+            budget -= self._bytes_least(offset)
             offset += 1
         return offset
+
+    def _bytes_least(self, offset: int) -> int:
+        return HEAD_BYTES + self._size_at(offset, min(SIZES))
+
+    def _bytes_most(self, offset: int) -> int:
+        return HEAD_BYTES + self._size_at(offset, max(SIZES))
+
+    def _size_at(self, offset: int, unknown: int) -> int:
+        """Of the payload; `unknown` for what has left unseen."""
+        seen = self.seen.get(offset)
+        known = self.sent.get(seen.number) if seen else None
+        return known.size if known else unknown
 
     def counts(self) -> Counter[str]:
         """Of this life."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from tests.crash.fault_control import FaultControl
 from tests.crash.faults import wait_until_none_is_left
 from tests.support import wire
 from tests.support.load import Target
-from tests.support.server import Server
+from tests.support.server import IO_ENGINE_VARIABLE, Server
 from tests.support.wall_clock import WallClock
 from tests.vopr import planted
 from tests.vopr.archive import Archive
@@ -28,7 +29,7 @@ from tests.vopr.subject import STREAM, Subject
 DISK: Final = "512m"
 STUCK_S: Final = 120.0
 START_S: Final = 120.0
-FINDINGS_MAX: Final = 30
+ENGINES: Final = ("epoll", "io_uring")  # the second one writes, reads and syncs inside the kernel: no call of it fails
 
 
 @dataclass
@@ -48,7 +49,8 @@ class Outcome:
 
 
 class Run:
-    """`log`: gets a line for whatever is done. `fault_names`: only these (None: all)."""
+    """`log`: gets a line for whatever is done. `fault_names`: only these (None: all). After a finding the log has what
+    was done to that partition, and `root` the data as they are then."""
 
     def __init__(
         self,
@@ -60,7 +62,9 @@ class Run:
         fault_names: Sequence[str] | None = None,
         backs_up: bool = True,
         plant: str = "",
+        engine: str = ENGINES[0],
     ) -> None:
+        self.engine = engine
         self.root, self.seed, self.log = root, seed, log
         self.outcome = Outcome(seed)
         self._began_s = time.monotonic()
@@ -76,8 +80,10 @@ class Run:
             self.outcome.findings.append(sentence)
             self.tell(f"FINDING {sentence}")
 
-    def tell(self, sentence: str) -> None:
-        print(f"{time.monotonic() - self._began_s:8.2f} {sentence}", file=self.log, flush=True)
+    def tell(self, sentence: str, at_s: float | None = None) -> None:
+        """`at_s`: when it was; None: now."""
+        at_s = time.monotonic() if at_s is None else at_s
+        print(f"{at_s - self._began_s:8.2f} {sentence}", file=self.log, flush=True)
 
     def run(self, seconds: float) -> Outcome:
         """Ends early at a finding."""
@@ -91,8 +97,13 @@ class Run:
             finally:
                 for thread in self.subjects:
                     thread.stopping.set()
+                self.backups.stopping.set()
                 self.server.stop()
+                if self.backups.is_alive():  # with a server of its own
+                    self.backups.join(STUCK_S * 2)
                 self._keep_log()
+                if self.outcome.findings:
+                    self._keep_data()
         return self.outcome
 
     def _prepare(self, *, has_own_disk: bool) -> None:
@@ -100,7 +111,7 @@ class Run:
         control, clock = FaultControl(root), WallClock(root, planted.clocks(self.plant))
         environment = SETTINGS | control.environment | clock.env | planted.environment(self.plant)
         environment["LD_PRELOAD"] = f"{control.environment['LD_PRELOAD']}:{clock.library}"
-        environment["SHARDD_SYSTEM_IO_ENGINE"] = "epoll"  # the other one writes and syncs inside the kernel
+        environment[IO_ENGINE_VARIABLE] = self.engine
         environment["SHARDD_SYSTEM_ARCHIVE_DIRECTORY"] = str(root / "archive")
         self.server = Server(disk / "data", environment)
         self.server.start(START_S)
@@ -177,7 +188,20 @@ class Run:
             self.find(f"stuck for {STUCK_S:.0f} s: " + "; ".join(f"{each.name}: {each.last_error}" for each in left()))
 
     def _end(self) -> None:
-        """No more faults: everything is read, before an orderly restart and after it."""
+        """No more faults: everything is read, before an orderly restart and after it. After a finding nothing more is
+        done: what is there shows how it came."""
+        if not self.outcome.findings:
+            self._stop()
+            for restart in (False, True):
+                if restart:
+                    self.server.stop()
+                    self._revive()
+                self._look_at_all()
+            if self.backs_up and not self.outcome.findings:
+                self.backups.one(restores=True)
+        self._count()
+
+    def _stop(self) -> None:
         if self.backs_up:
             self.backups.stopping.set()
             self.backups.join(STUCK_S * 2)
@@ -187,19 +211,13 @@ class Run:
             subject.stopping.set()
         for subject in self.subjects:
             subject.finish(STUCK_S)
-        for restart in (False, True):
-            if restart:
-                self.server.stop()
-                self._revive()
-            self._look_at_all()
-        if self.backs_up and not self.outcome.findings:
-            self.backups.one(restores=True)
-        self._count()
 
     def _look_at_all(self) -> None:
         with wire.connect(self.server.address) as connection:
             for subject in self.subjects:
-                if subject.made and not self.outcome.findings:
+                while not subject.is_settled:  # else a purge without an answer would be a loss
+                    self._until_answered(lambda subject=subject: subject.step(connection))  # type: ignore[misc]
+                if not self.outcome.findings:
                     self._until_answered(lambda subject=subject: subject.look(connection))  # type: ignore[misc]
 
     def _until_answered(self, ask: Callable[[], None]) -> None:
@@ -223,3 +241,13 @@ class Run:
         """The log of the server goes with its disk otherwise."""
         with contextlib.suppress(OSError):
             (self.root / "server.log").write_text(self.server.log())
+
+    def _keep_data(self) -> None:
+        for subject in self.subjects:
+            for ledger in subject.ledgers:
+                if ledger.found:
+                    self.tell(f"---- {subject.name}, partition {ledger.partition} ----")
+                    for at_s, sentence in ledger.journal:
+                        self.tell(sentence, at_s)
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(self.server.data_dir, self.root / "found", ignore=shutil.ignore_patterns("*.sock"))

@@ -5,6 +5,7 @@ there is one."""
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
 import threading
@@ -21,7 +22,7 @@ from shardd.protocol.topic_settings import SetTopicSettings
 from tests.support import wire
 from tests.support.load import LoadThread, Target
 from tests.vopr.archive import Archive
-from tests.vopr.judge import SEGMENT_BYTES_MOST, Ledger, Look, Rules
+from tests.vopr.judge import COUNTS, SEGMENT_BYTES_MOST, SIZES, Ledger, Look, Rules
 from tests.vopr.plan import DELETIONS_MAX, Kind
 
 STREAM: Final = "vopr"
@@ -63,7 +64,7 @@ class Subject(LoadThread):
         super().__init__(target, f"{kind.name}-{number}")
         self.kind, self.number, self.archive, self.calm, self.find = kind, number, archive, calm, find
         self.dice = random.Random(f"{seed} {number}")
-        self.ledgers = [Ledger(number, partition, find) for partition in range(PARTITIONS)]
+        self.ledgers = [Ledger(number, each, functools.partial(self._found, each)) for each in range(PARTITIONS)]
         self.sendings = [Sending() for _ in range(PARTITIONS)]
         self.counts: Counter[str] = Counter()
         self.lock = threading.RLock()  # of one step: whoever holds it sees the ledgers between two
@@ -73,6 +74,11 @@ class Subject(LoadThread):
         self.next_number = 0
         self.work: Callable[[wire.Wire], None] | None = None  # goes on after an error
         self.archived_from: list[int | None] = [None] * PARTITIONS
+        self.deletes = False  # something since the last look of all partitions
+
+    def _found(self, partition: int, sentence: str) -> None:
+        self.ledgers[partition].note(f"has files {self.archive.files((self.topic_id, partition))}")
+        self.find(sentence)
 
     # ---- steps ----
 
@@ -87,6 +93,11 @@ class Subject(LoadThread):
                 self._next(connection)
             self.counts["steps"] += 1
         time.sleep(self.kind.pause_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """The topic is there, and nothing that changes all of it waits for its answer."""
+        return self.made and self.work is None
 
     def _next(self, connection: wire.Wire) -> None:
         weights = self.kind.weights
@@ -107,7 +118,7 @@ class Subject(LoadThread):
             case "recreate":
                 self.work = self._delete_topic
             case "delete":
-                self._delete_segments(connection, partition)
+                self.delete(connection, partition, self.dice.randint(1, DELETIONS_MAX))
             case "overtake":
                 self._delete_beside_a_purge(connection, partition)
             case _:
@@ -156,9 +167,11 @@ class Subject(LoadThread):
         values = {key: self.dice.choice(choices) for key, choices in self.kind.changes.items()}
         self.settings |= values
         for ledger in self.ledgers:
-            ledger.rules.append(self.rules())
+            ledger.changes(self.rules())
         self.archived_from = [None] * PARTITIONS
         self._set(connection, values)
+        for ledger in self.ledgers:
+            ledger.note("this was answered")
         self.look(connection)
         if self.settings.get("archive") == "required":
             self.archived_from = [ledger.start for ledger in self.ledgers]
@@ -178,7 +191,7 @@ class Subject(LoadThread):
     def _send(self, connection: wire.Wire, partition: int) -> None:
         sending, ledger = self.sendings[partition], self.ledgers[partition]
         if sending.waiting is None:
-            count, size = self.dice.choice((1, 1, 2, 5, 20, 40)), self.dice.choice((40, 200, 900))
+            count, size = self.dice.choice(COUNTS), self.dice.choice(SIZES)
             numbers = list(range(self.next_number, self.next_number + count))
             self.next_number += count
             sending.waiting = numbers, size
@@ -244,24 +257,25 @@ class Subject(LoadThread):
     # ---- reads ----
 
     def look(self, connection: wire.Wire) -> None:
-        looks = []
+        self.deletes |= any(ledger.late_budget_bytes > 0 for ledger in self.ledgers)
+        looks, shrunk = [], False
         for partition, ledger in enumerate(self.ledgers):
             look = read(connection, str(self.target.topic), partition)
-            deletes = ledger.budget_bytes + ledger.late_budget_bytes > 0
-            shrunk = look.start > ledger.start and not deletes
+            shrunk |= look.start > ledger.start
             ledger.judge(look)
-            looks.append((look, shrunk))
+            looks.append(look)
             self._check_archive(partition)
-        self._judge_topic(looks)
+        if shrunk and not self.deletes:
+            self._judge_topic(looks)
+        self.deletes = False
         self.counts["looks"] += 1
 
-    def _judge_topic(self, looks: list[tuple[Look, bool]]) -> None:
+    def _judge_topic(self, looks: list[Look]) -> None:
         """A limit of the whole topic removes no more than it has to."""
         limit = self.kind.topic_bytes
-        if limit and any(shrunk for _, shrunk in looks):
-            there = sum(look.size_bytes for look, _ in looks)
-            if there < limit * 0.9 - TOPIC_SLACK_BYTES:
-                self.find(f"topic {self.number}: {there} bytes are left of {limit}")
+        there = sum(look.size_bytes for look in looks)
+        if limit and there < limit * 0.9 - TOPIC_SLACK_BYTES:
+            self.find(f"topic {self.number}: {there} bytes are left of {limit}")
 
     def _check_archive(self, partition: int) -> None:
         first, ledger = self.archived_from[partition], self.ledgers[partition]
@@ -291,13 +305,12 @@ class Subject(LoadThread):
     def _delete_request(self, partition: int, count: int) -> bytes:
         return self.place + struct.pack("<II", partition, count)
 
-    def _delete_segments(self, connection: wire.Wire, partition: int) -> None:
-        ledger, count = self.ledgers[partition], self.dice.randint(1, DELETIONS_MAX)
-        bytes_ = count * SEGMENT_BYTES_MOST
-        ledger.late_budget_bytes += bytes_
+    def delete(self, connection: wire.Wire, partition: int, count: int) -> None:
+        ledger = self.ledgers[partition]
+        self.deletes = True
+        ledger.deletes(count)
         connection.request(DELETE_SEGMENTS, self._delete_request(partition, count))
-        ledger.late_budget_bytes -= bytes_
-        ledger.budget_bytes += bytes_
+        ledger.deleted(count)
         self.look(connection)
 
     def _delete_beside_a_purge(self, connection: wire.Wire, partition: int) -> None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.vopr import planted
-from tests.vopr.judge import Ledger, Look, Rules
 from tests.vopr.plan import KINDS, Kind
 from tests.vopr.run import Outcome, Run
 
@@ -60,6 +59,9 @@ def test_a_planted_fault_is_found(tmp_path: Path, plant: str) -> None:
     outcome = found_with(tmp_path, plant, canary)
     assert outcome.findings
     assert all(any(each in finding for each in canary.finds) for finding in outcome.findings), outcome.findings
+    assert (tmp_path / "found" / "state.messages").exists()
+    if any(each.startswith("topic ") for each in outcome.findings):
+        assert "---- " in (tmp_path / "vopr.log").read_text()
 
 
 def found_with(root: Path, plant: str, canary: Canary) -> Outcome:
@@ -69,27 +71,3 @@ def found_with(root: Path, plant: str, canary: Canary) -> Outcome:
             root, SEED, log, kinds=kinds(*canary.topics), fault_names=canary.faults, backs_up=backs_up, plant=plant
         )
         return run.run(CANARY_S)
-
-
-# ---- the judge alone ----
-
-
-def test_canary_a_start_that_no_rule_explains_is_found() -> None:
-    found: list[str] = []
-    ledger = Ledger(1, 0, found.append)
-    ledger.judge(Look(0, 0, []))
-    assert found == []
-    ledger.judge(Look(3, 3, []))
-    assert any("removed: " in each for each in found)
-
-
-def test_a_start_that_a_limit_explains_is_none() -> None:
-    found: list[str] = []
-    ledger = Ledger(1, 0, found.append)
-    ledger.new_life(Rules(retention=True, messages=2))
-    ledger.sending(range(5), 40, once=False)
-    ledger.acknowledged(range(5), 0)
-    ledger._judge_start(Look(3, 5, []))
-    assert found == []
-    ledger._judge_start(Look(4, 5, []))
-    assert len(found) == 1

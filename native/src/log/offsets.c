@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CAPACITY_MIN 8u
 #define LOWERED_AT_ONCE 256u /* places: 32 KiB of the file */
@@ -29,12 +30,27 @@ static offset_entry *place(offsets *o, const offset_entry *entry) {
     uint32_t i = slot_of(o, entry->kind, entry->id);
     while (o->entries[i].kind != 0) i = (i + 1) & (o->capacity - 1);
     o->entries[i] = *entry;
+    o->slots[entry->place] = i;
     o->count++;
     return &o->entries[i];
 }
 
-/* Room for one more at a load of at most 3/4. */
-static int reserve(offsets *o) {
+static int reserve_slot(offsets *o, uint32_t place) {
+    if (place < o->slots_capacity) return 0;
+    ASSERT(place < OFFSETS_PLACES_MAX);
+    uint32_t capacity = o->slots_capacity > 0 ? o->slots_capacity : CAPACITY_MIN;
+    while (capacity <= place) capacity *= 2;
+    uint32_t *grown = realloc(o->slots, capacity * sizeof(*grown));
+    if (grown == NULL) return -1;
+    memset(grown + o->slots_capacity, 0xff, (capacity - o->slots_capacity) * sizeof(*grown));
+    o->slots = grown;
+    o->slots_capacity = capacity;
+    return 0;
+}
+
+/* Room for one more at a load of at most 3/4, which is to lie at `at` in the file. */
+static int reserve(offsets *o, uint32_t at) {
+    if (reserve_slot(o, at) != 0) return -1;
     if ((uint64_t)(o->count + 1) * 4 <= (uint64_t)o->capacity * 3) return 0;
     offsets grown = *o;
     grown.capacity = o->capacity > 0 ? o->capacity * 2 : CAPACITY_MIN;
@@ -58,6 +74,7 @@ static void erase(offsets *o, offset_entry *entry) {
         uint32_t home = slot_of(o, o->entries[i].kind, o->entries[i].id);
         if (((i - home) & mask) >= ((i - hole) & mask)) {
             o->entries[hole] = o->entries[i];
+            o->slots[o->entries[hole].place] = hole;
             hole = i;
         }
     }
@@ -75,19 +92,6 @@ bool offsets_get(const offsets *o, uint8_t kind, uint32_t id, uint64_t *value) {
 bool offsets_is_of(const offsets *o, uint32_t id, uint64_t name) {
     const offset_entry *entry = name != 0 ? find(o, OFFSET_CONSUMER, id) : NULL;
     return entry == NULL || entry->use.name == 0 || entry->use.name == name;
-}
-
-uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
-                        void (*visit)(void *context, const offsets_half *entry), void *context) {
-    for (uint32_t i = 0; i < o->capacity; i++) {
-        const offset_entry *entry = &o->entries[i];
-        bool there = entry->kind != 0 && entry->place >= from && entry->place - from < count;
-        offset_use use = entry->use;
-        use.used_us = offset_last_use(entry);
-        if (!there || use.used_us >= before_us) continue;
-        visit(context, &(offsets_half){.value = entry->value, .use = use, .id = entry->id, .kind = entry->kind});
-    }
-    return from < o->places && o->places - from > count ? from + count : 0;
 }
 
 uint64_t offsets_lowest(offsets *o) {
@@ -164,6 +168,7 @@ static int keep_newer(loading *l, offset_entry *entry, uint32_t place, const off
     entry->use = use_of(l, what);
     entry->place = place;
     entry->half = what->half;
+    l->o->slots[place] = (uint32_t)(entry - l->o->entries);
     return 0;
 }
 
@@ -172,8 +177,9 @@ static int load(void *context, uint32_t number, const offsets_place *what) {
     if (what->state == OFFSETS_PLACE_FREE) give_place(l->o, number, what->half);
     if (what->state != OFFSETS_PLACE_TAKEN) return 0; /* what is lost stays as it is */
     offset_entry *entry = find(l->o, what->kind, what->id);
+    if (reserve_slot(l->o, number) != 0) return -1;
     if (entry != NULL) return keep_newer(l, entry, number, what);
-    if (reserve(l->o) != 0 || !offset_shares_reserve(&l->o->shares, what->use.owner)) return -1;
+    if (reserve(l->o, number) != 0 || !offset_shares_reserve(&l->o->shares, what->use.owner)) return -1;
     offset_shares_pass(&l->o->shares, 0, what->use.owner);
     place(l->o, &(offset_entry){what->value, use_of(l, what), 0, what->id, number, what->kind, what->half});
     return 0;
@@ -199,10 +205,12 @@ static void forget(offsets *o) {
     offsets_file_close(o);
     forget_owners(o);
     free(o->entries);
+    free(o->slots);
     free(o->free_places);
     o->entries = NULL;
+    o->slots = NULL;
     o->free_places = NULL;
-    o->capacity = o->count = o->places = o->free_count = o->free_capacity = 0;
+    o->slots_capacity = o->capacity = o->count = o->places = o->free_count = o->free_capacity = 0;
     o->sequence = 0;
     o->exists = o->dirty = o->directory_dirty = o->lowest_known = o->old = false;
 }
@@ -210,7 +218,7 @@ static void forget(offsets *o) {
 int offsets_open(offsets *o, uint64_t now_us) {
     offsets_scan scan;
     loading l = {.o = o, .scan = &scan, .now_us = now_us, .fd = offsets_file_open(o, O_RDONLY)};
-    if (l.fd < 0) return errno == ENOENT ? 0 : -1;
+    if (l.fd < 0) return errno == ENOENT ? offsets_file_early(o) : -1;
     int result = offsets_scan_file(o->disk, l.fd, o->incarnation, &scan, load, &l), error = errno;
     o->disk->close(o->disk->context, l.fd);
     if (result == 0 && scan.head == OFFSETS_HEAD_UNKNOWN) result = -1, error = EPROTO;
@@ -220,8 +228,10 @@ int offsets_open(offsets *o, uint64_t now_us) {
         o->places = scan.places;
         o->sequence = scan.sequence;
         forget_doubles(&l);
-    } else {
+    } else if (result == 0) {
         o->free_count = 0;
+        result = offsets_file_early(o);
+        error = errno;
     }
     free(l.doubles);
     if (result != 0) forget(o); /* what is in it is not known */
@@ -265,7 +275,7 @@ static uint32_t store_new(offsets *o, uint8_t kind, uint32_t id, uint64_t value,
     if (status != 0) return status;
     free_place to = next_place(o);
     if (to.place >= OFFSETS_PLACES_MAX) return STATUS_CANNOT_OPEN_CONSUMER_OFFSETS_FILE;
-    if (reserve(o) != 0 || !offset_shares_reserve(&o->shares, use->owner)) return STATUS_CANNOT_WRITE_TO_FILE;
+    if (reserve(o, to.place) != 0 || !offset_shares_reserve(&o->shares, use->owner)) return STATUS_CANNOT_WRITE_TO_FILE;
     offsets_half content = {.value = value, .use = *use, .id = id, .kind = kind};
     status = offsets_file_put(o, to.place, !to.half, &content);
     if (status != 0) return status;

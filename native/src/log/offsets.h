@@ -45,6 +45,8 @@ typedef struct offsets {
     offset_entry *entries; /* NULL until the first one */
     uint32_t capacity;     /* power of two */
     uint32_t count;
+    uint32_t *slots; /* by place of the file: index of the entry that is there; of a free place, any */
+    uint32_t slots_capacity;
     uint32_t count_max;   /* of those that a store may add to */
     offset_shares shares; /* whose they are */
     known_users *users;   /* of the worker, outlives this; NULL: each user is there */
@@ -90,8 +92,8 @@ bool offsets_has_room(offsets *o, uint64_t owner); /* for one more */
 /* One that belonged to a user that is gone when the entries were walked, the longest unused first. False: there is
  * none, or no memory. */
 bool offsets_next_victim(offsets *o, offset_victim *out);
-/* Entries at places [from, from + count) of the file whose last use was before `before_us`, in no order; places stay
- * until the next opening. The place that comes next, 0: there is no further one. */
+/* Entries at places [from, from + count) of the file whose last use was before `before_us`, in their order; places stay
+ * until the next opening. Looks at these places alone. The place that comes next, 0: there is no further one. */
 uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
                         void (*visit)(void *context, const offsets_half *entry), void *context);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */

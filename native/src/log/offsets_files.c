@@ -69,6 +69,7 @@ int offsets_file_make(offsets *o) {
     place = 0;
     for (uint32_t i = 0; i < o->capacity; i++) {
         if (o->entries[i].kind == 0) continue;
+        o->slots[place] = i;
         o->entries[i].place = place++;
         o->entries[i].half = 0;
     }
@@ -84,6 +85,18 @@ int offsets_file_open(const offsets *o, int flags) {
     char path[FILE_PATH_MAX];
     path_of(o, path, sizeof(path));
     return file_open(o->disk, o->files, path, flags);
+}
+
+int offsets_file_early(const offsets *o) {
+    char path[FILE_PATH_MAX];
+    snprintf(path, sizeof(path), "%s/offsets", o->directory);
+    int fd = file_open(o->disk, o->files, path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return 0;
+    if (fd >= 0) {
+        o->disk->close(o->disk->context, fd);
+        errno = EIO;
+    }
+    return -1;
 }
 
 int offsets_file(offsets *o) {

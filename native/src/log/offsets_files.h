@@ -14,4 +14,6 @@ uint32_t offsets_file_put(offsets *o, uint32_t place, uint8_t half, offsets_half
 int offsets_file_write(offsets *o, uint32_t first, uint8_t *data, uint32_t count);
 void offsets_file_close(offsets *o);
 int offsets_file_open(const offsets *o, int flags); /* -1 and errno */
+/* Without a table: -1 and EIO where files of format version 1 lie there, which the start could not read, else 0. */
+int offsets_file_early(const offsets *o);
 #endif

@@ -136,37 +136,19 @@ class CursorTable:
             self.drop(cursor)
         return dropped
 
-    def shrink(self) -> list[Cursor]:
-        """Drops what users have beyond their shares, and says what that was: of the user that has the most at that
-        moment, the longest unused first. No user keeps more than is left free then: others can begin."""
-        free = self._places - (len(self._kept) - self._gone_count)
-        dropped: list[Cursor] = []
-        for cursor, had in self._of_largest():
-            if had <= free:
-                break
-            dropped.append(cursor)
-            free += 1
-        for cursor in dropped:
-            self.drop(cursor)
-        return dropped
-
     def _least_due(self) -> Iterator[Cursor]:
         gone = [cursor for order in self._gone.values() for cursor in order]
         yield from sorted(gone, key=lambda cursor: self._kept[cursor].used_us)
-        yield from (cursor for cursor, _ in self._of_largest())
-        yield from self._orders.get(NO_OWNER, ())
-
-    def _of_largest(self) -> Iterator[tuple[Cursor, int]]:
-        """With how many its user would have: of the user that has the most then, the longest unused."""
         owners = [(-len(order), owner, iter(order)) for owner, order in self._orders.items() if owner != NO_OWNER]
         heapify(owners)
         while owners:
             negative, owner, order = owners[0]
-            yield next(order), -negative
+            yield next(order)
             if negative == -1:
                 heappop(owners)
             else:
                 heapreplace(owners, (negative + 1, owner, order))
+        yield from self._orders.get(NO_OWNER, ())
 
     def take_longest_unused(self) -> Cursor | None:
         """Of users that are gone. The cursor is there until it is dropped, and is not found a second time."""

@@ -94,8 +94,6 @@ class Cursors:
                     without_place += self._table.trim()
         await self._users.look()
         without_place += self._table.trim()
-        if without_place:  # the log has more than can be: what shares would have kept out goes, too
-            without_place += self._table.shrink()
         unset = {cursor for cursor in without_place if cursor not in self._table}
         if unset:
             _log.warning("%d cursors in the log have no place: those of users that have the most", len(unset))

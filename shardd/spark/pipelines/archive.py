@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.spark import archive_files, archive_listing, leases, planner, rollbacks
+from shardd.spark import archive_files, archive_listing, archive_rows, leases, planner, rollbacks
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
+from shardd.spark.archive_rows import TableRows
 from shardd.spark.columns import ALL, arrow_schema
 from shardd.spark.decode import Verify
 from shardd.spark.loss import Absences
@@ -38,7 +39,7 @@ from shardd.spark.sinks import files
 from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import ParquetFile, WrittenFile
 from shardd.spark.sinks.iceberg import IcebergTable
-from shardd.spark.sinks.tables import LakeTable, Step
+from shardd.spark.sinks.tables import ListedTable, Step
 from shardd.spark.tasks import Job, run
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Target:
             raise PipelineError("an Iceberg target needs NAMESPACE.TABLE and --catalog warehouse=... (and uri=...)")
         return cls(kind, place, tuple(sorted(properties.items())))
 
-    def table(self) -> LakeTable:
+    def table(self) -> ListedTable:
         if self.kind == "delta":
             return DeltaLake(self.place)
         return IcebergTable("default", dict(self.properties), self.place)
@@ -105,7 +106,7 @@ class ArchiveJob(Job):
         else:
             system, inner = self.target.table().place()
             slice_ = self.slice
-            name = f"archive-{slice_.partition}-{slice_.start:020}-{slice_.end:020}-{uuid.uuid4().hex}.parquet"
+            name = archive_rows.file_name(slice_.partition, slice_.start, slice_.end)
             written = self._write(system, f"{inner}/{name}")  # one without rows is gone, and is not committed
         return {
             "path": written.path,
@@ -168,26 +169,24 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     if options.verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
     bounds = source.durable_bounds()
-    foreign = _foreign(source, target, bounds) if target.kind == "parquet" else frozenset()
+    table = None if target.kind == "parquet" else target.table()
+    begins = {} if table is None else _begins(table, target, bounds)
+    foreign = _foreign(source, target, bounds, table, begins)
     settings = replace(TaskSettings.of(options, READ), pass_isolated=True)
     run_id, jobs, size = uuid.uuid4().hex, [], 0
     for name, topic in bounds.items():
         average = _average(topic.partitions)
         listing = archive_listing.list_topic(target.place, name) if target.kind == "parquet" else {}
-        table = None if target.kind == "parquet" else target.table()
         for partition in topic.partitions:
+            if (name, partition.id) in foreign:
+                raise PipelineError(_put_back(name, partition.id, target))
             locations = Locations(options, topic, partition)
             end = planner.readable_end(options, partition)
-            begin: int | None = None
+            begin = begins.get((name, partition.id))
             if table is None:
                 history = listing.get((partition.id, partition.incarnation), History())
-                if (name, partition.id) in foreign:
-                    raise PipelineError(_put_back(name, partition.id, target))
                 ranges = _of_files(options, target, name, partition, history, end, dry_run=dry_run)
             else:
-                begin = table.version(application_of(name, partition.id, partition.incarnation))
-                if begin is None and table.version(spool_application(name, partition.id, partition.incarnation)):
-                    raise PipelineError(f"{target.kind}:{target.place} is kept by runs with --spool for '{name}'")
                 ranges = _of_table(options, name, partition, begin, end)
             for first, last in ranges:
                 for low, high in cuts(first, last, _stride(options, average)):
@@ -197,10 +196,32 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
     return jobs, size
 
 
-def _foreign(source: Source, target: Target, bounds: Mapping[TopicName, TopicBounds]) -> frozenset[Place]:
+def _begins(table: ListedTable, target: Target, bounds: Mapping[TopicName, TopicBounds]) -> dict[Place, int]:
+    """How far a table has each partition in its present life."""
+    found = {}
+    for name, topic in bounds.items():
+        for partition in topic.partitions:
+            begin = table.version(application_of(name, partition.id, partition.incarnation))
+            if begin is not None:
+                found[name, partition.id] = begin
+            elif table.version(spool_application(name, partition.id, partition.incarnation)):
+                raise PipelineError(f"{target.kind}:{target.place} is kept by runs with --spool for '{name}'")
+    return found
+
+
+def _foreign(
+    source: Source,
+    target: Target,
+    bounds: Mapping[TopicName, TopicBounds],
+    table: ListedTable | None,
+    begins: Mapping[Place, int],
+) -> frozenset[Place]:
+    """Partitions of which the target has other messages than the server."""
     server = source.server()
     try:
-        return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
+        if table is None:
+            return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
+        return rollbacks.foreign_table(server, bounds, begins, TableRows(table)) if begins else frozenset()
     finally:
         server.close()
 

@@ -9,13 +9,14 @@ killed is done again; what has its ACK is not looked at.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import xxhash
 
@@ -24,11 +25,12 @@ from shardd.log.segment_reader import log_path
 from shardd.log.spool import Acknowledgement, ArchivedFile, SpoolManifest
 from shardd.spark import archive_listing
 from shardd.spark.archive_listing import History, Range, file_system
+from shardd.spark.archive_rows import TableRows, rows_in_file
 from shardd.spark.decode import Verify
 from shardd.spark.live import Polling
 from shardd.spark.options import ReadMode, parse
 from shardd.spark.piece import Piece, PieceOrigin
-from shardd.spark.pipelines import archive, archive_publish
+from shardd.spark.pipelines import archive, archive_overlap, archive_publish
 from shardd.spark.pipelines.archive import READ, ArchiveJob, Target, application_of, spool_application
 from shardd.spark.pipelines.common import Meter, PipelineError, summary
 from shardd.spark.planner import Slice
@@ -85,21 +87,81 @@ def _listed(directory: Path) -> Iterator[Entry]:
             yield Entry(path, manifest)
 
 
-def plan(entries: list[Entry], target: Target) -> list[ArchiveJob]:
+class Planned(NamedTuple):
+    """`entries`: what may be acknowledged when the jobs are done. `refused`: one sentence for each history of which the
+    archive has other messages; its segments stay where they are."""
+
+    jobs: list[ArchiveJob]
+    entries: list[Entry]
+    refused: list[str]
+
+
+class _OtherMessagesError(PipelineError):
+    """The archive has other messages under the numbers of a segment."""
+
+
+def plan(entries: list[Entry], target: Target) -> Planned:
     """What the archive does not have yet."""
-    jobs, run_id, settings = [], uuid.uuid4().hex, task_settings()
+    planned, run_id, settings = Planned([], [], []), uuid.uuid4().hex, task_settings()
+    table = None if target.kind == "parquet" else TableRows(target.table())
     for name, of_topic in groupby(entries, key=lambda each: each.name):
         listing = archive_listing.list_topic(target.place, name) if target.kind == "parquet" else {}
         for _, group in groupby(of_topic, key=lambda each: each.history):
             segments = list(group)
             begin = None if target.kind == "parquet" else _version(target, segments[0])
-            for each in segments:
-                if target.kind == "parquet":
-                    ranges = uncovered(listing.get(each.place, History()), each.manifest.start, each.manifest.end)
-                else:
-                    ranges = [(max(each.manifest.start, begin or 0), each.manifest.end)]
-                jobs += [_job(each, target, settings, run_id, begin, part) for part in ranges if part[0] < part[1]]
-    return jobs
+            history = listing.get(segments[0].place, History())
+            try:
+                _prove_apart(segments)
+                parts = [_missing(each, settings, target, history, begin, table) for each in segments]
+            except _OtherMessagesError as error:
+                planned.refused.append(str(error))
+                continue
+            for each, ranges in zip(segments, parts, strict=True):
+                planned.jobs.extend(_job(each, target, settings, run_id, begin, part) for part in ranges)
+            planned.entries.extend(segments)
+    return planned
+
+
+def _prove_apart(segments: list[Entry]) -> None:
+    for one, other in itertools.pairwise(segments):
+        if other.manifest.start < one.manifest.end:
+            raise _OtherMessagesError(
+                f"partition {one.manifest.partition} of '{one.name}': {one.path} and {other.path} have the same"
+                " offsets: the data directory of the server was put back as files, and its spool was not. Move the"
+                " segments of one of the two histories out of the spool"
+            )
+
+
+def _missing(
+    entry: Entry,
+    settings: TaskSettings,
+    target: Target,
+    history: History,
+    begin: int | None,
+    table: TableRows | None,
+) -> list[Range]:
+    """Offsets of a segment that the archive does not have. What it has must be the segment's messages."""
+    start, end = entry.manifest.start, entry.manifest.end
+    if table is None:
+        missing = uncovered(history, start, end)
+        there = [each for each in history.files if each.start < end and start < each.end and each.path]
+    else:
+        at = min(max(start, begin or 0), end)
+        missing, there = [(at, end)] if at < end else [], []
+    for low, high in uncovered(History([Piece(PieceOrigin.SEGMENT, *part) for part in missing]), start, end):
+        if table is None:
+            rows = [rows_in_file(each.path, low, high) for each in there if each.path]
+        else:
+            rows = [*table.between(entry.name, entry.manifest.partition, low, high)]
+        absent = archive_overlap.first_absent(settings, _slice(entry, (low, high)), rows)
+        if absent is not None:
+            raise _OtherMessagesError(
+                f"partition {entry.manifest.partition} of '{entry.name}': {_text(target)} says that it has offset"
+                f" {absent}, but not the message of {entry.path}: the data directory of the server was put back as"
+                " files, or rows of the archive were removed. Its segments are not acknowledged; archive this topic"
+                " to another place from now on"
+            )
+    return missing
 
 
 def task_settings() -> TaskSettings:
@@ -117,14 +179,16 @@ def task_settings() -> TaskSettings:
     )
 
 
+def _slice(entry: Entry, part: Range) -> Slice:
+    manifest = entry.manifest
+    piece = Piece(PieceOrigin.SEGMENT, *part, str(log_path(entry.path, manifest.start)), manifest.start)
+    return Slice(entry.name, manifest.partition, manifest.incarnation, *part, (piece,))
+
+
 def _job(
     entry: Entry, target: Target, settings: TaskSettings, run_id: str, begin: int | None, part: Range
 ) -> ArchiveJob:
-    manifest = entry.manifest
-    path = str(log_path(entry.path, manifest.start))
-    piece = Piece(PieceOrigin.SEGMENT, *part, path, manifest.start)
-    slice_ = Slice(entry.name, manifest.partition, manifest.incarnation, *part, (piece,))
-    return ArchiveJob(settings, slice_, target, run_id, begin)
+    return ArchiveJob(settings, _slice(entry, part), target, run_id, begin)
 
 
 def uncovered(history: History, start: int, end: int) -> list[Range]:
@@ -156,7 +220,7 @@ def archive_spool(spark: SparkSession, directory: Path, target: Target) -> dict[
         if target.kind == "parquet":
             for name in sorted({each.name for each in entries}):
                 held.enter_context(archive_publish.alone(target.place, name))
-        jobs = plan(entries, target)
+        jobs, entries, refused = plan(entries, target)
         rows = sum(job.slice.end - job.slice.start for job in jobs)
         with Meter("archive", rows) as meter:
             results = run(spark, jobs)
@@ -168,6 +232,9 @@ def archive_spool(spark: SparkSession, directory: Path, target: Target) -> dict[
             meter.advance(rows, size)
         for entry in entries:
             _acknowledge(entry, target, results)
+    if refused:
+        others = f" Behind it {len(refused) - 1} more partitions are refused." if len(refused) > 1 else ""
+        raise PipelineError(f"{refused[0]}.{others} {len(entries)} segments of other partitions are acknowledged")
     return summary("archive", meter, rows, size, files=len(results), target=_text(target), acknowledged=len(entries))
 
 
@@ -221,11 +288,12 @@ def _text(target: Target) -> str:
 
 def dry_run(directory: Path, target: Target) -> dict[str, Any]:
     entries = pending(directory)
-    jobs = plan(entries, target)
+    jobs, _, refused = plan(entries, target)
     return {
         "pipeline": "archive",
         "target": _text(target),
         "segments": [str(each.path) for each in entries],
         "rows": sum(job.slice.end - job.slice.start for job in jobs),
         "bytes": sum(each.manifest.log_bytes for each in entries),
+        "refused": refused,
     }

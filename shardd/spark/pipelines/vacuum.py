@@ -4,9 +4,11 @@ writer can still be at them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,15 +35,16 @@ def vacuum(kind: str, place: str, *, older_than_s: float, dry_run: bool, propert
     """Local paths only. Returns what was (or would be) removed. `PipelineError`."""
     if not math.isfinite(older_than_s) or older_than_s < 0:
         raise PipelineError(f"--older-than is {older_than_s / 3600:g}, but must be a number of hours from 0")
-    limit_s = time.time() - older_than_s
     candidates: Iterable[Path]
     match kind:
-        case "delta":
-            candidates = _delta(_directory(place))
+        case "delta" | "parquet":
+            root = _directory(place)
+            limit_s = _limit_s(root, older_than_s)
+            candidates = _delta(root) if kind == "delta" else _parquet(root, limit_s)
         case "iceberg":
-            candidates = _iceberg(place, properties)
-        case "parquet":
-            candidates = _parquet(_directory(place), limit_s)
+            root = _warehouse(place, properties)
+            limit_s = _limit_s(root, older_than_s) if root.is_dir() else 0.0
+            candidates = _iceberg(place, root, properties)
         case _:
             raise PipelineError(f"vacuum knows delta:, iceberg: and parquet:, not '{kind}:'")
     files = size = 0
@@ -64,6 +67,35 @@ def _directory(place: str) -> Path:
     if not path.is_dir():
         raise PipelineError(f"{place} is no directory")
     return path
+
+
+def _limit_s(root: Path, older_than_s: float) -> float:
+    """What was changed before this moment goes. Age counts by the clock of the file system, and at most up to the
+    newest file there: if that clock has just jumped ahead, what a running commit has written is still young beside what
+    was written last."""
+    now_s = _file_system_s(root)
+    if not older_than_s:
+        return now_s  # nobody writes: the user says so
+    return min(now_s, _newest_s(root)) - older_than_s
+
+
+def _file_system_s(root: Path) -> float:
+    """By a file that is made for it; where none can be made (no room, no right) the wall clock has to do."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=root, prefix=".vacuum-") as probe:
+            return os.fstat(probe.fileno()).st_mtime
+    except OSError:
+        return time.time()
+
+
+def _newest_s(directory: Path) -> float:
+    """Of the files below, whatever they are."""
+    newest_s = 0.0
+    for path, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                newest_s = max(newest_s, (Path(path) / name).lstat().st_mtime)
+    return newest_s
 
 
 def _old_size(path: Path, limit_s: float) -> int | None:
@@ -121,19 +153,22 @@ def _delta(root: Path) -> list[Path]:
     return [path for path in _named(root, _WRITTEN) if path.name not in known]
 
 
-def _iceberg(name: str, properties: dict[str, str]) -> list[Path]:
+def _warehouse(name: str, properties: dict[str, str]) -> Path:
+    if "warehouse" not in properties or "." not in name:
+        raise PipelineError("an Iceberg table needs NAMESPACE.TABLE and --catalog warehouse=... (and uri=...)")
+    return Path(properties["warehouse"].removeprefix("file://")) / name.replace(".", "/")
+
+
+def _iceberg(name: str, root: Path, properties: dict[str, str]) -> list[Path]:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
 
-    if "warehouse" not in properties or "." not in name:
-        raise PipelineError("an Iceberg table needs NAMESPACE.TABLE and --catalog warehouse=... (and uri=...)")
     try:
         table = load_catalog("default", **properties).load_table(name)
     except NoSuchTableError as error:
         raise PipelineError(f"there is no Iceberg table '{name}'") from error
     known = {Path(row["file_path"]).name for row in table.inspect.all_files().to_pylist()}
-    directory = Path(properties["warehouse"].removeprefix("file://")) / name.replace(".", "/") / "data"
-    return [path for path in _named(directory, _WRITTEN) if path.name not in known]
+    return [path for path in _named(root / "data", _WRITTEN) if path.name not in known]
 
 
 # ---- parquet ----

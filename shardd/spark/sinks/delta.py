@@ -18,7 +18,7 @@ from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.sinks.tables import (
     COMMIT_ATTEMPTS,
     RETRY_PAUSE_S,
-    LakeTable,
+    ListedTable,
     SchemaMismatchError,
     Step,
     is_repetition,
@@ -34,7 +34,7 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity", "delta.invariants")
 
 
-class DeltaLake(LakeTable):
+class DeltaLake(ListedTable):
     """`merge_schema`: new columns of the rows become columns of the table."""
 
     def __init__(self, path: str, *, merge_schema: bool = False) -> None:
@@ -154,6 +154,10 @@ class DeltaLake(LakeTable):
     def version(self, application: str) -> int | None:
         table = self._open()
         return None if table is None else table.transaction_version(application)
+
+    def paths(self) -> list[str]:
+        table = self._open()
+        return [] if table is None else list(table.file_uris())
 
 
 def _add_columns(table: DeltaTable, fields: list[Any]) -> None:

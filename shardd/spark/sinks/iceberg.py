@@ -20,7 +20,7 @@ from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.sinks.tables import (
     COMMIT_ATTEMPTS,
     RETRY_PAUSE_S,
-    LakeTable,
+    ListedTable,
     SchemaMismatchError,
     Step,
     is_repetition,
@@ -32,7 +32,7 @@ MAKE_ATTEMPTS: Final = 4
 _RETRIES: Final = "commit.retry.num-retries"
 
 
-class IcebergTable(LakeTable):
+class IcebergTable(ListedTable):
     TRANSACTION: Final = "shardd.transaction."  # and the application: a property of the table
     SNAPSHOT_APPLICATION: Final = "shardd.application"  # properties of snapshots of earlier versions
     SNAPSHOT_VERSION: Final = "shardd.version"
@@ -119,6 +119,14 @@ class IcebergTable(LakeTable):
         except NoSuchTableError:
             return None
 
+    def paths(self) -> list[str]:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return _paths(self._catalog().load_table(self._table_name))
+        except NoSuchTableError:
+            return []
+
     def _version_in(self, table: Any, application: str) -> int | None:
         stored = table.properties.get(f"{self.TRANSACTION}{application}")
         found = None if stored is None else int(stored)
@@ -132,5 +140,9 @@ class IcebergTable(LakeTable):
 
 
 def _holds(table: Any, files: Sequence[WrittenFile]) -> bool:
-    there = {Path(row["file_path"]).name for row in table.inspect.files().select(["file_path"]).to_pylist()}
+    there = {Path(each).name for each in _paths(table)}
     return bool(files) and all(Path(each.path).name in there for each in files)
+
+
+def _paths(table: Any) -> list[str]:
+    return [row["file_path"] for row in table.inspect.files().select(["file_path"]).to_pylist()]

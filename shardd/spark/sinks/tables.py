@@ -80,6 +80,14 @@ class LakeTable(ABC):
         """The highest version committed for an application; None for none."""
 
 
+class ListedTable(LakeTable):
+    """A table that says which files it has."""
+
+    @abstractmethod
+    def paths(self) -> list[str]:
+        """The files that the table has now, as URIs or local paths."""
+
+
 def lost_again(where: str) -> CommitConflictError:
     """All attempts were used up."""
     return CommitConflictError(f"{where}: {COMMIT_ATTEMPTS} commits lost against other writers; nothing is committed")

@@ -2,7 +2,7 @@
 
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
 line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A
-change that has begun, and waits for the device, stands beside in a room of its own: one user may have half of it.
+change that has begun, and waits for the device, stands beside in a room of its own: one user may have a quarter of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUESTS_MAX: Final = 256
 UNDER_WAY_BYTES_MAX: Final = 64 << 20
 ASIDE_BYTES_MAX: Final = 32 << 20  # of requests that wait in a line
 BEGUN_BYTES_MAX: Final = 32 << 20  # of changes that wait for the device
-BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 2
+BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 4
 ASIDE_BYTES_MIN: Final = 8 << 10  # as which a smaller one counts: so many bytes hold it and its task
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -11,8 +12,12 @@ from shardd.doors.liftbridge import nats_audience, nats_tellings
 from shardd.doors.liftbridge.losses import Losses
 from shardd.doors.liftbridge.nats_audience import Audience
 from shardd.doors.liftbridge.nats_tellings import LOOKS_PER_CLOCK, TURN_S, WAITING_MAX, Tellings
+from shardd.doors.liftbridge.publish_batches import Outcome
+from shardd.doors.liftbridge.publishing import Publisher
+from shardd.protocol.liftbridge.records import NewMessage
 from tests.support.on_loop import on_loop, until
 from tests.unit.test_liftbridge_nats_audience import STREAM, listening, message, tell
+from tests.unit.test_liftbridge_publishing import Worker
 
 STEP_S = TURN_S / 100
 
@@ -113,3 +118,28 @@ async def test_users_of_unknown_rights_are_asked_in_turns_and_newcomers_hear_lat
     await until(lambda: all(ear.heard == [b"0", b"1"] for ear in ears))
     await until(lambda: late.heard == [b"1"])
     assert not gone.heard
+
+
+@on_loop
+async def test_publisher_sends_a_burst_it_goes_at_the_pace_of_those_who_hear_and_nothing_is_lost() -> None:
+    clock, lost, heard = Clock(), list[What](), list[int]()
+
+    def hear(user: int, what: What) -> int:
+        clock.now_s += STEP_S
+        if not user:
+            heard.append(what.number)
+        return 0
+
+    def put(number: int, _: Outcome) -> None:
+        tellings.put(What(number))
+
+    tellings = Tellings[int, What](lambda _: range(300), hear, lost.append, clock)
+    worker, publisher = Worker(), Publisher(1 << 20)
+    worker.at_once = True
+    publisher.follow(tellings)
+    count = WAITING_MAX + 1_000
+    for number in range(count):
+        publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"), done=partial(put, number))
+    await asyncio.wait_for(publisher.drained(), 60)
+    await until(lambda: not tellings.is_behind)
+    assert not lost and heard == [*range(count)]

@@ -165,7 +165,7 @@ class Audience:
         self._number = 0
         self._loop = asyncio.get_running_loop()
         self._newest_user = 0
-        self._tellings = Tellings(self._hearers, self._tell_one, self._lose)
+        self.tellings = Tellings(self._hearers, self._tell_one, self._lose)
         self._delivering = asyncio.Lock()  # what was held: one message for one user in a turn of the loop
 
     def add(self, subscription: Subscription) -> None:
@@ -233,7 +233,7 @@ class Audience:
 
     def tell(self, telling: Telling, stream: StreamInfo) -> None:
         """This stream has stored it. Whoever may poll it hears it, if he has not because of another one."""
-        self._tellings.put(_Stored(telling, stream, self._newest_user, HEARINGS_AT_ONCE_MAX))
+        self.tellings.put(_Stored(telling, stream, self._newest_user, HEARINGS_AT_ONCE_MAX))
 
     def _hearers(self, stored: _Stored) -> list[_User]:
         return [user for user in self._users.values() if user.number <= stored.newest_user]

@@ -46,6 +46,12 @@ class Tellings(Generic[User, What]):
         self._bytes = 0
         self._rest: Iterator[User] | None = None  # to whom the first of them is to be told still
         self._next_turn: asyncio.Handle | None = None
+        self.caught_up: Callable[[], None] = lambda: None
+
+    @property
+    def is_behind(self) -> bool:
+        """Something waits for a later turn; `caught_up` is called when nothing does."""
+        return self._next_turn is not None
 
     def put(self, what: What) -> None:
         if self._waiting and (len(self._waiting) >= WAITING_MAX or self._bytes + what.size_bytes > WAITING_BYTES_MAX):
@@ -54,9 +60,9 @@ class Tellings(Generic[User, What]):
         self._waiting.append(what)
         self._bytes += what.size_bytes
         if self._next_turn is None:
-            self._go_on()
+            self._go_on(later=False)
 
-    def _go_on(self) -> None:
+    def _go_on(self, later: bool = True) -> None:
         self._next_turn = None
         until_s, looks = self._clock() + TURN_S, 0
         while self._waiting:
@@ -73,3 +79,5 @@ class Tellings(Generic[User, What]):
             self._rest = None
             self._waiting.popleft()
             self._bytes -= what.size_bytes
+        if later:
+            self.caught_up()

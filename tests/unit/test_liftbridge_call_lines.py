@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
 
 from shardd.doors.liftbridge import call_lines
-from shardd.doors.liftbridge.call_lines import HOSTS_MAX, KNOWN, LINES, LOUD, LOUD_S, STRANGERS, CallLines, program
+from shardd.doors.liftbridge.call_lines import (
+    HOSTS_MAX,
+    KNOWN,
+    LINES,
+    LOUD,
+    LOUD_S,
+    STRANGERS,
+    CallLines,
+    line_options,
+    program,
+)
 from tests.support.on_loop import on_loop
 
 WAIT_S = 10.0
@@ -112,3 +123,66 @@ async def test_kernel_takes_no_program_it_is_said_once_and_connections_come(
         lines.renew()
     assert not lines.is_steering and len(caplog.records) == 1
     assert listening.line_of("127.0.0.1") in range(LINES)
+
+
+@on_loop
+async def test_kernel_has_room_for_few_addresses_the_loud_and_the_last_known_have_lines(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where net.core.optmem_max is 20480."""
+    attach = call_lines.attach
+
+    def little_room(listener: socket.socket, code: Sequence[call_lines.Instruction]) -> None:
+        if len(code) > 400:
+            raise OSError(errno.ENOMEM, "no room")
+        attach(listener, code)
+
+    monkeypatch.setattr(call_lines, "attach", little_room)
+    lines = CallLines(listening.port)
+    lines.begin()
+    for number in range(HOSTS_MAX - 1):
+        lines.known(f"2001:db8:0:{number:x}::/64")
+    lines.known("127.0.1.1")
+    lines.loud("127.0.0.3")
+    lines.renew()
+    assert lines.is_steering
+    assert listening.line_of("127.0.0.3") == LOUD and listening.line_of("127.0.1.1") in KNOWN
+    lines.loud("127.0.0.4")
+    lines.renew()
+    assert listening.line_of("127.0.0.4") == LOUD, "the next one is told, too"
+
+
+@on_loop
+async def test_kernel_takes_no_program_for_a_while_the_next_one_is_tried(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = CallLines(listening.port)
+    lines.begin()
+    with monkeypatch.context() as failing:
+        failing.setattr(call_lines, "_ATTACH", 0x7FFF)
+        lines.loud("127.0.0.3")
+        lines.renew()
+    loop = asyncio.get_running_loop()
+    later_s = loop.time() + call_lines.AGAIN_S + 1
+    monkeypatch.setattr(loop, "time", lambda: later_s)
+    lines.renew()
+    monkeypatch.undo()
+    assert listening.line_of("127.0.0.3") == LOUD
+
+
+@on_loop
+async def test_more_addresses_are_in_use_than_have_lines_those_that_have_keep_them(listening: Listening) -> None:
+    lines = CallLines(listening.port)
+    lines.begin()
+    lines.known("127.0.1.1")
+    line = lines._known["127.0.1.1"].line
+    for number in range(2 * HOSTS_MAX):
+        lines.known(f"127.0.{2 + number // 200}.{1 + number % 200}")
+    lines.renew()
+    assert not lines._is_new and listening.line_of("127.0.1.1") == line
+    assert listening.line_of("127.0.4.100") in STRANGERS
+
+
+def test_connections_come_to_any_line_all_lines_are_alike() -> None:
+    assert len({tuple(line_options(line, False)) for line in range(LINES)}) == 1
+    assert len({tuple(line_options(line, True)) for line in range(LINES)}) == 3

@@ -80,8 +80,6 @@ class Crowd:
             call.give_way = before
             if error.of_address:
                 self._connections.refused(call.address)
-                if not call.has_login:
-                    call.is_over()
             raise self._full() from None
         try:
             yield
@@ -107,6 +105,7 @@ class Gate:
         self.slow_reader_s = slow_reader_s
         self.connections = connections
         self.strangers = Strangers(connections.end_stranger, connections.beyond, connections.has_login)
+        connections.is_at_work, connections.was_refused = self.strangers.is_at_work, self.strangers.was_refused
         self.logins = Crowd("calls without a login", LOGINS_MAX, LOGINS_OF_ADDRESS_MAX, connections)
         self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, connections)
         self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, connections)
@@ -138,15 +137,21 @@ class Call:
 
     async def authenticate(self) -> None:
         """Before anything of the request is read. RpcError."""
-        if self._gate.strangers.is_ended(self.address):
-            raise RpcError(StatusCode.UNAVAILABLE, "too many calls without a login")
+        strangers, has_place = self._gate.strangers, False
         try:
             self._credential = credential_of(self.context.invocation_metadata())
             async with self._gate.logins.place(self):
-                client = await self.client()
+                has_place = True
+                with strangers.waiting(self.address):
+                    client = await self.client()
         except RpcError as error:
             if error.code is StatusCode.UNAUTHENTICATED:
-                self.is_over()
+                strangers.refused(self.address, self.host)
+            elif not has_place:
+                strangers.in_vain(self.address, self.host)
+            raise
+        except asyncio.CancelledError:
+            strangers.in_vain(self.address, self.host)
             raise
         self.owner = client.user_id
         self._gate.connections.logged_in(self.address)
@@ -155,9 +160,13 @@ class Call:
     def has_login(self) -> bool:
         return self.owner != self.host
 
-    def is_over(self) -> None:
-        """It ends, and has had no login."""
-        self._gate.strangers.count(self.address, self.host)
+    def is_probe(self) -> None:
+        """It ends, and needs no login."""
+        self._gate.strangers.probed(self.address, self.host)
+
+    def is_unknown(self) -> None:
+        """There is no such method."""
+        self._gate.strangers.refused(self.address, self.host)
 
     async def client(self) -> DoorClient:
         """An open one. RpcError."""

@@ -21,10 +21,12 @@ def server_credentials(door: Door, section: str, count: int) -> list[grpc.Server
 
     def load_again() -> None:
         try:
-            for each in shown:
-                each.newer[:] = [_configuration(door, section)]
+            newer = [_configuration(door, section) for _ in shown]  # for all, or for nobody
         except (OSError, ValueError) as error:
             _log.error("the certificate stays as it was: %s", error)
+            return
+        for each, configuration in zip(shown, newer, strict=True):
+            each.newer[:] = [configuration]
 
     door.tls_changed = load_again
     must_show = bool(material.clients)

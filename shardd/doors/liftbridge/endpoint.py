@@ -178,7 +178,7 @@ def _named(called: grpc.HandlerCallDetails) -> tuple[str, str]:
 
 def _unknown(gate: Gate, text: str) -> grpc.RpcMethodHandler[Any, Any]:
     async def handle(_requests: object, context: Context) -> bytes:
-        Call(gate, "", context).is_over()
+        Call(gate, "", context).is_unknown()
         await context.abort(StatusCode.UNIMPLEMENTED, text)
         raise AssertionError
 

@@ -65,7 +65,7 @@ class Health:
         except Exception as error:
             await end(context, error)
         finally:
-            call.is_over()
+            call.is_probe()
 
     def _status_of(self, service: str) -> bytes:
         stopping = service == api.SERVICE and self._stopping.is_set()
@@ -94,7 +94,7 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
         except Exception as error:
             await end(context, error)
         finally:
-            call.is_over()
+            call.is_probe()
 
     return {"ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(info)}
 
@@ -122,4 +122,4 @@ async def _counted(gate: Gate, call: Call, answer: Callable[[], Awaitable[bytes]
         await end(call.context, error)
         raise
     finally:
-        call.is_over()
+        call.is_probe()

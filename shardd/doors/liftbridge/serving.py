@@ -13,7 +13,7 @@ import msgspec
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.activity import Activity
 from shardd.doors.liftbridge.arrivals import Arrivals
-from shardd.doors.liftbridge.call_lines import LINES, line_options
+from shardd.doors.liftbridge.call_lines import LINES, can_steer, line_options
 from shardd.doors.liftbridge.calls import Gate
 from shardd.doors.liftbridge.clients import make_clients
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
@@ -182,13 +182,15 @@ async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:
         parts.health.stop()
         for each in working:
             each.cancel()
+        parts.connections.close()
         await asyncio.gather(*(server.stop(STOP_S) for server in servers))
 
 
 def _servers(door: Door, options: LiftbridgeOptions, services: list[grpc.GenericRpcHandler]) -> list[grpc.aio.Server]:
     """One for each line of calls. Each listens at the address, in this order: the kernel knows them by it."""
     address, common = door.addresses[ADDRESS], server_options(options)
-    servers = [grpc.aio.server(options=[*common, *line_options(line)]) for line in range(LINES)]
+    is_steered = can_steer()
+    servers = [grpc.aio.server(options=[*common, *line_options(line, is_steered)]) for line in range(LINES)]
     shown = server_credentials(door, SECTION, LINES) if options.liftbridge.tls.enabled else []
     for line, server in enumerate(servers):
         server.add_generic_rpc_handlers(tuple(services))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.support.server import SERVERS, Server
+from tests.support.server import CHEAP_HASHES, OF_TESTS, SERVERS, Server
 from tests.support.side_by_side import FilesTogether, begins_late
 
 MakeServer = Callable[..., Server]
@@ -25,6 +25,17 @@ settings.load_profile("shardd")
 # A shell starts what runs in the background with SIGINT ignored, and servers would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+OF_TESTS.update(CHEAP_HASHES)  # hashing is a tenth of the CPU of all tests, and the subject of few
+
+
+@pytest.fixture(scope="module")
+def hashes_as_served() -> Iterator[None]:
+    """For files whose tests are about lines of logins: servers compute passwords as dear as they are."""
+    OF_TESTS.clear()
+    yield
+    OF_TESTS.update(CHEAP_HASHES)
 
 
 gc.disable()  # nothing that is collected is garbage, and looking for it takes a fifth of the time

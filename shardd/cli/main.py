@@ -158,8 +158,8 @@ def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh")]) -> Non
 
 
 def _settle_the_line() -> None:
-    """What bash does not say, or says without sense, is a word behind the last one: a complaint would stand in the
-    line that a user types."""
+    """A number that bash does not give, or gives without sense, means a word behind the last one: a complaint would
+    stand in the line that a user types."""
     line, word = os.environ.setdefault("COMP_WORDS", ""), os.environ.get("COMP_CWORD", "")
     if not (word.isascii() and word.isdecimal() and len(word) <= _DIGITS_MAX):
         os.environ["COMP_CWORD"] = str(len(line.split()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import signal
@@ -126,6 +127,7 @@ def carried_out(work: Callable[[], None], *, says: bool = True) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt
     if status == EXIT_INTERRUPTED and not is_told:
         print("shardd: interrupted", file=sys.stderr)
+    gc.freeze()  # the interpreter would look for garbage among all that was imported, twice, before it ends
     sys.exit(status)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Final
@@ -10,9 +11,12 @@ from shardd.cli.standard import carried_out
 
 _IN_NO_HURRY: Final = (["backup", "create"], ["backup", "verify"])
 COMPLETE: Final = "_SHARDD_COMPLETE"  # the variable in which a shell asks what may stand here
+# New objects before the next look for garbage: nothing that is imported is any, and Python looks every 700 objects.
+_LOOKED_AT_ONCE: Final = 10_000
 
 
 def main() -> None:
+    gc.set_threshold(_LOOKED_AT_ONCE, *gc.get_threshold()[1:])
     carried_out(_with_its_priority, says=COMPLETE not in os.environ)
 
 

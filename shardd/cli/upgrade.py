@@ -101,7 +101,7 @@ def examine(directory: Path, loaded: Loaded) -> Findings:
 
 
 def _given(loaded: Loaded) -> dict[str, str]:
-    """Key path -> origin of all that is no default; the directory is the argument of the command."""
+    """Key path -> origin of each setting that is not a default; the directory is the argument of the command."""
     return {path: origin for path, origin in loaded.origins.items() if origin not in ("default", "command line")}
 
 

@@ -345,7 +345,7 @@ def delete_group(stream: Identifier, topic: Identifier, name: Identifier) -> Com
 
 
 def join_group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[None]:
-    return Command(604, wire.identifiers(stream, topic, name), nothing)
+    return Command(604, wire.identifiers(stream, topic, name), nothing, True)
 
 
 def leave_group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[None]:

@@ -38,6 +38,7 @@ class Link(asyncio.Protocol):
         self._unsent = 0  # bytes that the transport kept when a request was written or the silence looked at
         self._moved_at = 0.0  # when the look found that these had changed
         self._watch: asyncio.TimerHandle | None = None  # of the silence of the oldest request
+        self._given_up: asyncio.TimerHandle | None = None  # of that of the oldest one that was cancelled
         self._head = b""  # of an answer, less than a whole one
         self._parts: list[bytes] = []  # of an answer whose head is here
         self._status = self._missing = 0  # bytes of it that are not
@@ -85,8 +86,9 @@ class Link(asyncio.Protocol):
         self._transport = None
         self.cause = error
         cause = self._farewell or error or "the server closed the connection"
-        if self._watch is not None:
-            self._watch.cancel()
+        for timer in (self._watch, self._given_up):
+            if timer is not None:
+                timer.cancel()
         for asked in self._asked:
             if not asked.future.done():
                 asked.future.set_exception(ConnectionLostError(f"the connection was lost: {cause}", self._fate))
@@ -174,13 +176,18 @@ class Link(asyncio.Protocol):
             limit.reschedule(until)
 
     async def ask(self, code: int, payload: bytes, until: float, patience_s: float = math.inf) -> bytes:
-        """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError."""
+        """`until`: on the clock of the loop. ServerError, ConnectionLostError, DeadlineError. A request that
+        is cancelled has no caller left; a connection that is silent until then ends all the same."""
         sent_at = None
         try:
             async with asyncio.timeout_at(until) as limit:
                 await self._slots.acquire()
                 sent_at = self._loop.time()
                 return await self.post(code, payload, has_slot=True, patience_s=patience_s, limit=limit)
+        except asyncio.CancelledError:
+            if sent_at is not None and self._given_up is None and self.usable:
+                self._given_up = self._loop.call_at(until, self._end_if_silent, sent_at)
+            raise
         except TimeoutError as error:
             if isinstance(error, ClientError):
                 raise
@@ -189,6 +196,11 @@ class Link(asyncio.Protocol):
             if self.heard_at < sent_at:
                 self.abort()  # silent since then: whatever is behind it would wait, too
             raise DeadlineError("the server did not answer in time") from None
+
+    def _end_if_silent(self, since_s: float) -> None:
+        self._given_up = None
+        if self.heard_at < since_s:
+            self.leave()
 
     @property
     def usable(self) -> bool:

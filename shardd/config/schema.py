@@ -15,6 +15,7 @@ from shardd.config.liftbridge import Liftbridge
 from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
 from shardd.config.nodes import Cluster
+from shardd.config.passwords import PasswordHash
 from shardd.config.quic import Quic
 from shardd.config.telemetry import Telemetry
 
@@ -146,6 +147,7 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting_polls_max: int
     waiting_polls_per_user_max: int
     producer_expiry_ms: int
+    password_hash: PasswordHash
 
     @property
     def most_connections(self) -> int:

@@ -120,9 +120,9 @@ def _take_over(directory: Path, incarnation: int, now_us: int, notes: list[str])
 
 
 def _read_offsets(directory: Path, incarnation: int, now_us: int, recovered: Recovered) -> None:
-    """What cannot be read of them the engine meets again, and refuses whoever asks for it: a directory of format
+    """The engine meets offsets that cannot be read again, and refuses requests for them: a directory of format
     version 1 without a table was not taken over. OSError: they are taken over as soon as there is room, or a
-    descriptor. ValueError: of what is no regular file."""
+    descriptor. ValueError: of an entry that is not a regular file."""
     try:
         table, notes = bring_up_to_date(directory, incarnation, now_us)
     except (OSError, UnusableTableError) as error:

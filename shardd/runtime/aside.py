@@ -4,8 +4,8 @@ A transport lends a request a place and room for bytes while it is carried out. 
 password, a gate, a lock) steps aside for so long: its place serves others, and is taken again when its turn has come.
 Lines know nothing of transports: they wait in `aside()`, which is whatever the transport has set for the task.
 
-What has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused before it
-begins where too many wait so already, and is never ended once it has begun.
+A change that has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused
+before it begins where too many wait so already, and is never ended once it has begun.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from shardd.config.passwords import DEFAULT, PasswordHash
 from shardd.config.root_user import RootUser
 
 
 class FirstUser:
     """`beside`: hashes the password at once, in a thread of its own, for which `password_hash` waits."""
 
-    def __init__(self, user: RootUser, *, beside: bool) -> None:
-        self.user = user
+    def __init__(self, user: RootUser, cost: PasswordHash = DEFAULT, *, beside: bool) -> None:
+        self.user, self._cost = user, cost
         self._hash = ""
         self._thread = threading.Thread(target=self._compute, name="first user", daemon=True) if beside else None
         if self._thread is not None:
@@ -27,7 +28,7 @@ class FirstUser:
         from shardd.runtime.password_hash import hash_password
 
         with contextlib.suppress(HashingError, MemoryError):
-            self._hash = hash_password(self.user.password)
+            self._hash = hash_password(self.user.password, self._cost)
 
     def password_hash(self) -> str:
         """Empty: it is not known here, and whoever needs it has to compute it."""

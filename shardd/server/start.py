@@ -67,7 +67,8 @@ def run_supervisor(
 ) -> int:
     """Runs until a signal; exit status. `read_settings`: as they are then; ConfigError. Raises StartupError when the
     server cannot start."""
-    first_user = FirstUser(root, beside=fresh or not root_exists(settings.system.data_directory))
+    is_first = fresh or not root_exists(settings.system.data_directory)
+    first_user = FirstUser(root, settings.server.password_hash, beside=is_first)
     with told_when_stuck():
         return _run(settings, first_user, fresh, version, read_settings, doors, template)
 

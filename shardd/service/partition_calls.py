@@ -281,7 +281,7 @@ class PartitionCalls:
         return _Answer(status)
 
     async def _unused(self, place: Place, call: _Call) -> _Answer:
-        """What is deleted is looked at in the same step: what is used by then stays. KeyError."""
+        """An entry is looked at and deleted in one step: one that is used by then stays. KeyError."""
         wanted, deleted = set(call.wanted or ()), list[StoredEntry]()
         while True:
             status, next_first, rows = self._engine.offsets_unused(*place, call.offset, PLACES_AT_ONCE, call.age_us)
@@ -289,18 +289,18 @@ class PartitionCalls:
             if call.wanted is None or (status != Status.OK and not deleted):
                 return _Answer(status, found=StoredEntries(next_first, entries))
             if status != Status.OK:
-                _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
                 break
             entries = [each for each in entries if (each.kind, each.consumer) in wanted]
             for each in entries[:OFFSETS_DELETED_AT_ONCE]:
                 status = self._engine.offset_delete(*place, each.kind, each.consumer)
                 if status != Status.OK:
-                    _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
                     break
                 deleted.append(each)
             if status != Status.OK or len(entries) <= OFFSETS_DELETED_AT_ONCE:
                 break
             await asyncio.sleep(0)
+        if status != Status.OK:
+            _log.warning("partition %#x: the rest stays, deleted are the stored offsets %s", place[0], deleted)
         status = await self._durably(place, status) if deleted else status
         return _Answer(status, found=StoredEntries(next_first, deleted))
 

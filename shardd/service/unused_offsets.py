@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shardd.groups.members import GroupMembers
 from shardd.metadata import Metadata
-from shardd.metadata.state import Stream, Topic
+from shardd.metadata.state import ConsumerGroup, Stream, Topic
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
 from shardd.protocol.unused_offsets import NO_USER, UnusedOffset, UnusedOffsets, UnusedPage
@@ -65,8 +65,7 @@ class UnusedOffsetService:
     ) -> list[StoredEntry]:
         """Deletes what was found on that page and is still unused; what was deleted. Groups stay that have members, or
         have had none for less than `group_hold_us`. `ShardError` 3007, 10002, 10009, 3011, 11001."""
-        listed = {each.consumer for each in page.entries if each.kind == ConsumerKind.GROUP}
-        groups = [group for group in topic.groups.values() if group.offsets_id in listed] if listed else []
+        groups = _groups_of(topic, page.entries)
         quiet = await self._members.quiet_us([group_ref(stream, topic, group) for group in groups])
         held = {
             group.offsets_id
@@ -86,11 +85,16 @@ class UnusedOffsetService:
 
     async def _joined(self, stream: Stream, topic: Topic, found: StoredEntries) -> set[int]:
         """What those of its groups are filed under that have members."""
-        listed = {each.consumer for each in found.entries if each.kind == ConsumerKind.GROUP}
-        groups = [group for group in topic.groups.values() if group.offsets_id in listed]
+        groups = _groups_of(topic, found.entries)
         refs = [group_ref(stream, topic, group) for group in groups]
         members = await self._members.members(refs, partitions=False)
         return {group.offsets_id for group, those in zip(groups, members, strict=True) if those}
+
+
+def _groups_of(topic: Topic, entries: list[StoredEntry]) -> list[ConsumerGroup]:
+    """The groups of the topic that have stored one of these."""
+    listed = {each.consumer for each in entries if each.kind == ConsumerKind.GROUP}
+    return [group for group in topic.groups.values() if group.offsets_id in listed] if listed else []
 
 
 def _is_in(entry: StoredEntry, groups: set[int]) -> bool:

@@ -9,6 +9,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -58,10 +59,14 @@ def rows_in_file(path: str, start: int, end: int, of: TopicName | None = None, p
 
 
 class TableRows:
-    """Of one table as it is now."""
+    """Of one table as it is when it is first asked for rows."""
 
     def __init__(self, table: ListedTable) -> None:
-        self._paths = table.paths()
+        self._table = table
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return self._table.paths()
 
     def between(self, name: TopicName, partition: int, start: int, end: int) -> Iterator[Rows]:
         """The rows of a partition with offsets [start, end), file by file. `DamagedArchiveError`."""

@@ -138,7 +138,7 @@ class Worker:
         sockets = TrustedSockets(inheritance.trust, trust, inheritance.shards, hear=self._control.hear)
         self._bus = Bus(inheritance.shard, inheritance.shards, sockets, patience)
         await self._bus.start()
-        self._passwords = Passwords(self._password_threads)
+        self._passwords = Passwords(self._password_threads, inheritance.settings.server.password_hash)
         self._role = self._make_role()
         self._metadata = self._role.metadata
         root_created = await self._role.start_metadata()

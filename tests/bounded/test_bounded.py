@@ -6,6 +6,8 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.runtime.loop_watch import LIMIT_MS
@@ -14,6 +16,8 @@ from shardd.transport.door.tasks import task_table
 from tests.bounded import world
 from tests.bounded.battery import Row, Step, run
 from tests.bounded.questions import liftbridge_questions, questions
+
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
 LIMIT_OF_A_BUSY_MACHINE_MS = 10 * LIMIT_MS  # caches are shared with whatever else runs
 

@@ -191,6 +191,30 @@ def test_who_gets_no_answer_is_told_at_its_deadline_and_the_silent_connection_is
     asyncio.run(main())
 
 
+def test_request_that_was_given_up_ends_a_silent_connection_at_its_deadline() -> None:
+    """The caller's own waits may be shorter, again and again."""
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            ended.set()
+            writer.close()
+
+        listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+        host, port = listener.sockets[0].getsockname()
+        async with Client(settings=parse(f"{host}:{port}")) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await client.call(commands.join_group("s", "t", "g")._replace(repeatable=False), 0.2)
+            async with asyncio.timeout(60):
+                await ended.wait()
+        listener.close()
+
+    asyncio.run(main())
+
+
 def test_the_program_for_type_checkers_runs(server: Server) -> None:
     """Its types are looked at by `make lint` and `make pyright`."""
     out = io.StringIO()

@@ -16,6 +16,7 @@ import pytest
 from shardd.client import Client, Consumer, Message, Producer, SyncClient, SyncConsumer, SyncProducer
 from shardd.client.errors import NotFoundError, SettingsError
 from shardd.client.positions import strategy_of
+from tests.client.topics import begun
 from tests.support.server import Server
 
 pytestmark = pytest.mark.io_engine
@@ -156,8 +157,7 @@ def test_latest_begins_behind_what_is_there_and_cancelling_loses_nothing(server:
         async with Client(url(server)) as client:
             await filled(client, "l", 8)
             async with Consumer(client, "l", "t", name="c", start="latest") as consumer:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(consumer.get(), 1.0)
+                await begun(consumer)
                 sent = 0
                 seen: list[Message] = []
                 async with Producer(client, "l", "t") as producer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from shardd.client import Client, Consumer, Message
 from shardd.client.history import HistoryChangedError, Loss
-from tests.client.topics import make, send, taken, url
+from tests.client.topics import begun, make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
 
 
@@ -107,8 +106,7 @@ def test_member_that_began_at_the_latest_reads_a_new_history_whole_over_a_cut_co
             await send(client, stream, range(50))
             options: dict[str, Any] = {"start": "latest", "commit": "manual", "batch_messages": 10}
             async with Consumer(client, stream, "t", group="g", **options) as consumer:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(consumer.get(), 1.0)
+                await begun(consumer)
                 await send(client, stream, range(50, 51))
                 assert [each.offset for each in await taken(consumer, 1)] == [50]
                 await client.purge_topic(stream, "t")

@@ -11,7 +11,7 @@ import pytest
 
 from shardd.client import Client, Consumer, Message, Producer, SyncClient, SyncConsumer, commands
 from shardd.client.history import HistoryChangedError, Loss, MessagesLostError, Reset
-from tests.client.topics import make, send, taken, url
+from tests.client.topics import begun, make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
 
 READERS: list[dict[str, Any]] = [
@@ -117,8 +117,7 @@ def test_a_partition_that_appears_is_read_from_its_first_message(
             await send(client, stream, range(5))
             options["assignment_interval_ms"] = 20
             async with Consumer(client, stream, "t", start="latest", **options) as consumer:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(consumer.get(), 1.0)
+                await begun(consumer)
                 await client.create_partitions(stream, "t", 1)
                 await send(client, stream, range(100, 110), partition=1)
                 assert numbers(await taken(consumer, 10)) == list(range(100, 110))
@@ -132,8 +131,7 @@ def test_a_member_keeps_its_latest_place_over_a_cut_connection(server: Server, s
             await make(client, stream)
             await send(client, stream, range(5))
             async with Consumer(client, stream, "t", group="g", start="latest") as consumer:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(consumer.get(), 1.0)
+                await begun(consumer)
                 assert consumer._session._link is not None
                 consumer._session._link.abort()
                 await send(client, stream, range(100, 110))

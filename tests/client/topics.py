@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from shardd.client import Client, Consumer, Message, Producer
 from tests.support.server import Server
@@ -25,3 +26,11 @@ async def send(client: Client, stream: str, numbers: range, partition: int = 0) 
 async def taken(consumer: Consumer, count: int) -> list[Message]:
     async with asyncio.timeout(60):
         return [await consumer.get() for _ in range(count)]
+
+
+async def begun(consumer: Consumer) -> None:
+    """It has its places, and nothing to read there."""
+    async with asyncio.timeout(60):
+        while not consumer.partitions:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(consumer.get(), 1.0)

@@ -35,6 +35,8 @@ from tests.support import wire
 from tests.support.descriptors import links
 from tests.support.other_user import as_stranger, needs_root
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 EMPTY = msgspec.Raw(msgspec.msgpack.encode({}))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from shardd.transport.door.places import REQUESTS_MAX as PLACES
 from tests.doors.http_server import HttpServer
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer
 from tests.doors.quic_server import QuicServer, connected, request_frame
-from tests.doors.test_http_waiting import request
+from tests.doors.test_http_waiting import answered, request
 from tests.hostile import crowd
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
@@ -57,10 +56,7 @@ def test_changes_over_http_wait_for_the_device_and_reads_go_on(disk: FrozenDisk)
             for _ in range(4):
                 root.done("GET", "/streams")
                 root.done("GET", "/users")
-            poll = select.poll()
-            for each in waiting:
-                poll.register(each, select.POLLIN)
-            assert len(poll.poll(0)) < CROWD // 2
+            assert answered(waiting) < CROWD // 2
         assert root.done("GET", "/streams") is not None
 
 

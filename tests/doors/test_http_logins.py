@@ -17,6 +17,8 @@ from shardd.doors.process import NICE
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.support import wire
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 NEVER = (1 << 64) - 1
 
 

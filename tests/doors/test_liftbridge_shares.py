@@ -25,6 +25,8 @@ from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, await_ping, frame, opened, request_frames
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 HEALTH: Final = "/grpc.health.v1.Health"
 REFLECTION: Final = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 ADDRESSES: Final = tuple(f"127.0.0.{number}" for number in range(2, 8))

@@ -16,6 +16,8 @@ from shardd.transport.door.places import REQUESTS_MAX as PLACES
 from tests.doors.quic_server import QuicClient, QuicServer, connected, request_frame
 from tests.support import wire
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 CROWD: Final = PLACES * 5 // 2  # for both workers
 OF_ADDRESS: Final = ALL_ANSWERS_BYTES_MAX // ADDRESS_SHARE // ANSWER_BYTES
 CHANGE_PASSWORD: Final = 37

@@ -19,6 +19,8 @@ from tests.hostile.crowd import allow_descriptors
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 CROWD: Final = REQUESTS_MAX * 3 // 2
 ATTACKER: Final = "198.51.100.1:7"
 PASSWORD: Final = "attacker-password"

@@ -14,6 +14,8 @@ from shardd.protocol.door_frames import Command, Kind, Login
 from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 CROWD: Final = REQUESTS_MAX * 5 // 2
 ATTACKER: Final = "198.51.100.1:7"
 PASSWORD: Final = "attacker-password"

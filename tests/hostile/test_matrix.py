@@ -27,6 +27,8 @@ from tests.hostile.matrix.lines import (
 from tests.hostile.matrix.target import MatrixServer
 from tests.support.stalls import stopped
 
+pytestmark = pytest.mark.usefixtures("hashes_as_served")
+
 COUNT = 16
 PLAIN = [line for line in SHORT if line.door != "https"]
 SECURE = [line for line in SHORT if line.door == "https"]

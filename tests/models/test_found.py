@@ -77,6 +77,18 @@ def test_member_that_cannot_join_at_first_tells_histories_all_the_same(member: G
     assert member.account.resets == {(0, 0): 1}
 
 
+def test_member_whose_reads_are_short_leaves_a_silent_connection(member: GroupWorld) -> None:
+    """Each read that is given up asks to join, and no request that is given up was missed by anybody."""
+    member.begin(0, 1, "after", "earliest", "skip", True, 0)
+    member.recreate(1, 0.3, 0)
+    member.read(0, 0.004, 1, False)
+    member.connection(0, "silent", 0.0)
+    member.recreate(1, 0.0, 1)
+    for _ in range(20):
+        member.read(0, 1.0, 1, True)
+    assert not member.account.missing()
+
+
 def test_producer_whose_connection_broke_does_not_spin_until_it_tries_again(writing: WriterWorld) -> None:
     """The next batch of the partition waits until those that failed are settled, and no connection is made for it."""
     writing.begin(1, 1, 32, 0.0, 40.0)

@@ -22,6 +22,8 @@ STOP_TIMEOUT_S: Final = 60.0
 _TITLE: Final = re.compile(r"shardd: shard (\d+)")
 IO_ENGINE_VARIABLE: Final = "SHARDD_SYSTEM_IO_ENGINE"
 ONE_SHARD: Final = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"}  # a worker less to start, where one is enough
+CHEAP_HASHES: Final = {"SHARDD_SERVER_PASSWORD_HASH_MEMORY": "1 MiB", "SHARDD_SERVER_PASSWORD_HASH_PASSES": "1"}
+OF_TESTS: Final[dict[str, str]] = {}  # what conftest.py adds to the settings of each server; batteries serve as anybody
 _READY: Final = re.compile(r" (\d+) shards? on CPU ")
 SERVERS: Final[WeakSet[Server]] = WeakSet()  # what a failed test prints the logs of
 
@@ -76,7 +78,7 @@ class Server:
             self.runtime_config.unlink()
         self.address = ""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "IGGY_"))}
-        environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | io_engine_environment() | self._env
+        environment |= {"SHARDD_TCP_ADDRESS": "127.0.0.1:0"} | OF_TESTS | io_engine_environment() | self._env
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._launcher, *self._command()],

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from shardd.config.passwords import PasswordHash
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.runtime import password_hash
@@ -200,21 +201,27 @@ def test_guesses_of_a_password_to_be_changed_cost_like_logins(workers: Workers) 
 def test_an_unknown_name_costs_what_a_known_one_costs(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same hash function with the same parameters, once each."""
     costs: list[str] = []
-    hasher = password_hash._hasher
-    verify = hasher.verify
+    verify = password_hash.verify_password
 
-    def counted(password_hash: str, password: str) -> bool:
-        costs.append(password_hash.rpartition("$")[0].rpartition("$")[0])
-        return bool(verify(password_hash, password))
+    def counted(hashed: str, password: str) -> bool:
+        costs.append(hashed.rpartition("$")[0].rpartition("$")[0])
+        return verify(hashed, password)
 
-    class Counted:
-        hash = hasher.hash
-        verify = staticmethod(counted)
-
-    monkeypatch.setattr(password_hash, "_hasher", Counted)
+    monkeypatch.setattr(password_hash, "verify_password", counted)
     for name in ("plain", "nobody has this name"):
         assert attempt(workers, "127.0.0.9", name, "wrong")[0] == 42
     assert costs == ["$argon2id$v=19$m=19456,t=2,p=1"] * 2
+
+
+def test_unknown_names_cost_what_users_do_after_the_cost_was_changed(workers: Workers) -> None:
+    context = workers.context()
+    context.passwords._cost = PasswordHash(1 << 20, 1)
+    workers.create_user("newcomer")
+    known = {user.password_hash for user in context.metadata.state.users.values()}
+    chosen = {name: context.services.logins._like(name) for name in map(str, range(500))}
+    assert set(chosen.values()) == known
+    assert len({each.rpartition("$")[0].rpartition("$")[0] for each in known}) == 2
+    assert chosen == {name: context.services.logins._like(name) for name in chosen}, "a name always costs the same"
 
 
 def test_who_waits_is_told_when_the_server_stops(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:

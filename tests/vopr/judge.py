@@ -21,6 +21,7 @@ SIZES: Final = (40, 200, 900)  # of payloads
 COUNTS: Final = (1, 1, 2, 5, 20, 40)  # of messages in a batch
 BATCH_BYTES_MOST: Final = max(COUNTS) * (HEAD_BYTES + max(SIZES))
 SEGMENT_BYTES_MOST: Final = SEGMENT_BYTES + 2 * BATCH_BYTES_MOST  # one fills it, one finds it full
+LATE_S: Final = 60.0  # by then a deletion without an answer has been carried out, or its worker is gone
 JOURNAL_MAX: Final = 400
 SOONER: Final = 0.9  # of an expiry: nothing goes before
 
@@ -86,6 +87,7 @@ class Ledger:
         self.rules = [Rules()]  # that held at some time since the last look; the last one holds
         self.budget_bytes = 0  # what DELETE_SEGMENTS may have removed since the last look
         self.late_budget_bytes = 0  # the same of requests without an answer
+        self.late_until_s = 0.0  # when none of them is under way any more
         self.retained = False  # whether retention has removed something: a kill may give it back
         self.life = 0
         self.looks = 0
@@ -135,6 +137,7 @@ class Ledger:
     def deletes(self, segments: int) -> None:
         """By DELETE_SEGMENTS; without an answer it may happen at any time."""
         self.late_budget_bytes += segments * SEGMENT_BYTES_MOST
+        self.late_until_s = time.monotonic() + LATE_S
         self.note(f"deletes {segments} segments")
 
     def deleted(self, segments: int) -> None:
@@ -228,8 +231,8 @@ class Ledger:
         first = min((self.seen[each.offset].number for each in look.messages if each.offset in self.seen), default=-1)
         lost = [number for number in unseen if look.messages and number > first]
         room = look.start - sum(offset < look.start for offset in self.seen)  # offsets that have left unseen
-        room -= sum(each.left for each in self.sent.values())
-        if lost or len(unseen) > room:
+        room -= sum(each.left and not each.offsets for each in self.sent.values())  # some were told of since
+        if unseen and (lost or len(unseen) > room):
             self.find(
                 f"lost: {len(unseen)} acknowledged messages, number {(lost or unseen)[0]} the first, {room} left unseen"
             )
@@ -248,6 +251,8 @@ class Ledger:
         if look.start <= self.start:
             return
         now_s = time.monotonic()
+        if now_s > self.late_until_s:
+            self.late_budget_bytes = 0
         by_rules = max(self._allowed(rules, look, now_s) for rules in self.rules)
         allowed = self._deleted(look, by_rules)
         self.retained |= any(rules.removes for rules in self.rules)

@@ -32,7 +32,6 @@ READS_MAX: Final = 50  # of a log whose start moves meanwhile
 DELETE_SEGMENTS: Final = 503
 NOT_THERE: Final = frozenset({1009, 2010, 3007})
 NAME_TAKEN: Final = 2013
-ANY_BYTES: Final = 1 << 40
 TOPIC_SLACK_BYTES: Final = 2 * SEGMENT_BYTES_MOST
 
 
@@ -257,7 +256,6 @@ class Subject(LoadThread):
     # ---- reads ----
 
     def look(self, connection: wire.Wire) -> None:
-        self.deletes |= any(ledger.late_budget_bytes > 0 for ledger in self.ledgers)
         looks, shrunk = [], False
         for partition, ledger in enumerate(self.ledgers):
             look = read(connection, str(self.target.topic), partition)
@@ -273,7 +271,8 @@ class Subject(LoadThread):
     def _judge_topic(self, looks: list[Look]) -> None:
         """A limit of the whole topic removes no more than it has to."""
         limit = self.kind.topic_bytes
-        there = sum(look.size_bytes for look in looks)
+        late_bytes = sum(ledger.late_budget_bytes for ledger in self.ledgers)
+        there = sum(look.size_bytes for look in looks) + late_bytes
         if limit and there < limit * 0.9 - TOPIC_SLACK_BYTES:
             self.find(f"topic {self.number}: {there} bytes are left of {limit}")
 
@@ -327,7 +326,7 @@ class Subject(LoadThread):
             other.send_bytes(wire.frame(wire.PING) + deletion)
             other.reply()  # it has been read by now
             time.sleep(0.2)
-            ledger.late_budget_bytes = ANY_BYTES
+            ledger.deletes(1000)
             self.work = self._purge
             self._purge(connection)
             self.work = None

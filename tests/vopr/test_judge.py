@@ -184,6 +184,28 @@ def test_canary_a_deletion_without_an_answer_explains_its_segments_once() -> Non
     assert len(found) == 1
 
 
+def test_canary_deletion_that_got_no_answer_a_minute_ago_explains_nothing() -> None:
+    ledger, found = judged(Rules(), [LARGEST] * 1000)
+    ledger.deletes(1)
+    ledger.late_until_s = 0.0
+    ledger._judge_start(Look(1, 1000, []))
+    assert len(found) == 1 and ledger.late_budget_bytes == 0
+
+
+def test_message_that_left_unseen_and_is_told_of_later_counts_once() -> None:
+    found: list[str] = []
+    ledger = Ledger(1, 0, found.append)
+    ledger.changes(Rules(retention=True, topic_bytes=1))
+    for number in range(3):
+        ledger.sending([number], 40, once=True)
+        ledger.acknowledged([number])
+    ledger.judge(Look(3, 3, []))
+    ledger.sending([0], 40, once=True)
+    ledger.acknowledged([0], 0)  # it was sent again, and this answer names its offset
+    ledger.judge(Look(3, 3, []))
+    assert found == []
+
+
 def test_canary_a_limit_of_size_leaves_what_it_allows() -> None:
     limit = 8 * SEGMENT_BYTES
     ledger, found = judged(Rules(retention=True, partition_bytes=limit), [LARGEST] * 1000)

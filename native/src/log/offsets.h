@@ -93,7 +93,7 @@ bool offsets_has_room(offsets *o, uint64_t owner); /* for one more */
  * none, or no memory. */
 bool offsets_next_victim(offsets *o, offset_victim *out);
 /* Entries at places [from, from + count) of the file whose last use was before `before_us`, in their order; places stay
- * until the next opening. Looks at these places alone. The place that comes next, 0: there is no further one. */
+ * until the next opening. Looks at these places alone. The place that comes next; 0 at the end. */
 uint32_t offsets_unused(const offsets *o, uint32_t from, uint32_t count, uint64_t before_us,
                         void (*visit)(void *context, const offsets_half *entry), void *context);
 /* The lowest value; UINT64_MAX: nothing is stored. Walks the table when the lowest one has changed. */

@@ -1,6 +1,6 @@
-"""What an archive has of a segment of the spool already: a run that was killed before its ACK wrote it, and then it is
-the segment's. A data directory that was put back as files gives other messages the same numbers; to acknowledge those
-would delete the only copy of them."""
+"""Rows of a spool segment that an archive has already. A run that was killed before its ACK wrote them, and then they
+are the segment's. A data directory that was put back as files gives other messages the same numbers; to acknowledge
+those would delete the only copy of them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def first_absent(settings: TaskSettings, segment: Slice, archived: Sequence[Rows
     """The first offset of a segment whose message is not among the rows of an archive; None: all are there. Rows that
     the segment does not have (any more) are of no account: they were read before an operator isolated them. A message
     is known by its checksum as it stands, so that a damaged one is still the archived one."""
-    own = settings if settings.verify is Verify.NO else replace(settings, verify=Verify.NO)
-    batches = [*read(replace(own, columns=COLUMNS), SlicePartition(segment))]
+    batches = [*read(replace(settings, columns=COLUMNS, verify=Verify.NO), SlicePartition(segment))]
     if not batches:
         return None
     wanted = _paired(rows_of(pa.Table.from_batches(batches)))

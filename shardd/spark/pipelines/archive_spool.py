@@ -9,12 +9,11 @@ killed is done again; what has its ACK is not looked at.
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -123,7 +122,7 @@ def plan(entries: list[Entry], target: Target) -> Planned:
 
 
 def _prove_apart(segments: list[Entry]) -> None:
-    for one, other in itertools.pairwise(segments):
+    for one, other in pairwise(segments):
         if other.manifest.start < one.manifest.end:
             raise _OtherMessagesError(
                 f"partition {one.manifest.partition} of '{one.name}': {one.path} and {other.path} have the same"
@@ -144,12 +143,12 @@ def _missing(
     start, end = entry.manifest.start, entry.manifest.end
     if table is None:
         missing = uncovered(history, start, end)
-        there = [each for each in history.files if each.start < end and start < each.end and each.path]
     else:
         at = min(max(start, begin or 0), end)
-        missing, there = [(at, end)] if at < end else [], []
+        missing = [(at, end)] if at < end else []
     for low, high in uncovered(History([Piece(PieceOrigin.SEGMENT, *part) for part in missing]), start, end):
         if table is None:
+            there = (each for each in history.files if each.start < high and low < each.end)
             rows = [rows_in_file(each.path, low, high) for each in there if each.path]
         else:
             rows = [*table.between(entry.name, entry.manifest.partition, low, high)]

@@ -70,7 +70,7 @@ def _directory(place: str) -> Path:
 
 
 def _limit_s(root: Path, older_than_s: float) -> float:
-    """What was changed before this moment goes. Age counts by the clock of the file system, and at most up to the
+    """Files that were changed before this moment go. Age counts by the clock of the file system, and at most up to the
     newest file there: if that clock has just jumped ahead, what a running commit has written is still young beside what
     was written last."""
     now_s = _file_system_s(root)

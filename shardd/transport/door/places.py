@@ -93,7 +93,7 @@ class Places:
     @contextmanager
     def aside(self, work: Work) -> Iterator[None]:
         """While it waits. `ShardError` 8 when another user, or whoever waits already, has the room."""
-        if work.stands_beside or work.has_place_elsewhere or asyncio.current_task() is not work.task:
+        if not _has_place_to_lend(work):
             yield
             return
         size = min(max(work.frame_bytes, ASIDE_BYTES_MIN), ASIDE_BYTES_MAX)
@@ -119,7 +119,7 @@ class Places:
     @contextmanager
     def beside(self, work: Work) -> Iterator[None]:
         """While it is carried out to its end. `ShardError` 8, before that, when its user or all have the room."""
-        if work.stands_beside or work.has_place_elsewhere or asyncio.current_task() is not work.task:
+        if not _has_place_to_lend(work):
             yield
             return
         size = min(max(work.frame_bytes, ASIDE_BYTES_MIN), BEGUN_OF_USER_BYTES_MAX)
@@ -136,6 +136,11 @@ class Places:
             work.has_begun = False
             self._begun.leave(member)
             self.enter(work)
+
+
+def _has_place_to_lend(work: Work) -> bool:
+    """Not a task that the request has made, nor a request that has no place here now."""
+    return not work.stands_beside and not work.has_place_elsewhere and asyncio.current_task() is work.task
 
 
 def _stays() -> None:

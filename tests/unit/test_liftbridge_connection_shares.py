@@ -114,9 +114,9 @@ async def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(acceptin
     """The library closes descriptors, and the system gives their numbers to others, while they are looked at."""
     shares = ConnectionShares(accepting.port, 100, 0)
     ends = accepting.connect()
-    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter(), set()) is None
+    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter(), set(), {}) is None
     assert is_open(ends) and shares.closed == 0
-    assert shares._judge(1_000_000, "socket:[1]", None, Counter(), set()) is None
+    assert shares._judge(1_000_000, "socket:[1]", None, Counter(), set(), {}) is None
 
 
 @on_loop
@@ -246,6 +246,25 @@ async def test_login_comes_before_the_look_that_would_end_its_connection_it_stay
     for ends in (late, stranger):
         shares.end_stranger(address_of(ends))
     shares.logged_in(address_of(late))
+    await shares.look()
+    assert await shares.look() == 1 and is_open(late) and not is_open(stranger)
+
+
+@on_loop
+async def test_login_comes_within_the_look_that_would_end_its_connection_it_stays(
+    accepting: Accepting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    late, stranger = accepting.connect(), accepting.connect()
+    assert await shares.look() == 2
+    for ends in (late, stranger):
+        shares.end_stranger(address_of(ends))
+
+    def others_have_a_turn() -> list[str]:
+        shares.logged_in(address_of(late))
+        return descriptors()
+
+    monkeypatch.setattr(connection_shares, "descriptors", others_have_a_turn)
     await shares.look()
     assert await shares.look() == 1 and is_open(late) and not is_open(stranger)
 

@@ -74,6 +74,25 @@ async def test_what_users_hear_counts_for_the_turn() -> None:
 
 
 @on_loop
+async def test_telling_one_user_fails_the_others_hear_and_who_publishes_goes_on() -> None:
+    clock, heard, caught_up = Clock(), list[int](), asyncio.Event()
+
+    def hear(user: int, what: What) -> int:
+        clock.now_s += STEP_S
+        if user == 150:
+            raise ValueError(user)
+        heard.append(user)
+        return 0
+
+    tellings = Tellings[int, What](lambda _: range(300), hear, lambda _: None, clock)
+    tellings.caught_up = caught_up.set
+    tellings.put(What(0))
+    assert tellings.is_behind
+    await asyncio.wait_for(caught_up.wait(), 60)
+    assert heard == [user for user in range(300) if user != 150] and not tellings.is_behind
+
+
+@on_loop
 async def test_more_than_may_wait_is_lost_and_the_rest_is_told() -> None:
     clock, lost, told = Clock(), list[What](), set[int]()
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from shardd.doors.liftbridge.strangers import (
+    GIVEN_UP_MAX,
     OF_ADDRESS_MAX,
     OF_ALL_MAX,
     OF_CONNECTION_MAX,
@@ -87,15 +88,26 @@ def test_new_connection_from_the_port_of_one_that_ended_is_judged_anew(clock: Cl
 
 
 def test_hostile_addresses_and_a_load_balancer_looks_at_health_go_on(clock: Clock) -> None:
-    """Nine looks a second on one connection, for minutes, while all others have more than they may."""
+    """Forty looks a second on one connection, for minutes, while a hostile address has more than all may."""
     told = Told()
     for _ in range(100):
         for number in range(OF_ALL_MAX // REFUSED_COST + 1):
             told.strangers.refused(f"h:{number}", "10.0.0.1")
-        for _ in range(9):
+        for _ in range(40):
             told.strangers.probed("balancer:1", HOST)
         clock.now_s += 1.01
     assert "balancer:1" not in told.ended and HOST not in told.beyond
+
+
+def test_many_addresses_have_more_than_all_may_none_is_loud_connections_that_go_on_end(clock: Clock) -> None:
+    told = Told()
+    for number in range(OF_ALL_MAX // REFUSED_COST + 1):
+        told.strangers.refused(f"h:{number}", f"10.0.{number // 32}.1")
+    for _ in range(OF_CONNECTION_MAX // REFUSED_COST):
+        told.strangers.refused("a:1", HOST)
+    assert not told.ended and not told.beyond
+    told.strangers.refused("a:1", HOST)
+    assert told.ended == ["a:1"]
 
 
 def test_looks_at_health_without_end_end_their_connection(clock: Clock) -> None:
@@ -126,10 +138,24 @@ def test_clients_that_begin_with_more_calls_than_may_wait_stay(clock: Clock) -> 
 def test_calls_given_up_without_end_end_their_connection(clock: Clock) -> None:
     told = Told()
     for _ in range(OF_CONNECTION_MAX):
-        told.strangers.in_vain("a:1", HOST)
+        told.strangers.given_up("a:1", HOST)
     assert not told.ended, "a client may give up all it has begun with"
-    told.strangers.in_vain("a:1", HOST)
+    told.strangers.given_up("a:1", HOST)
     assert told.ended == ["a:1"]
+
+
+def test_calls_given_up_without_end_while_one_waits_end_their_connection(clock: Clock) -> None:
+    """Otherwise each could be given up before it is refused, with another one behind it."""
+    told = Told()
+    with told.strangers.waiting("a:1"), told.strangers.waiting("b:1"):
+        for _ in range(GIVEN_UP_MAX):
+            told.strangers.given_up("a:1", HOST)
+        assert not told.ended and told.strangers.is_at_work("a:1")
+        told.strangers.given_up("a:1", HOST)
+        assert told.ended == ["a:1"] and not told.strangers.is_at_work("a:1")
+        assert told.strangers.is_at_work("b:1")
+        told.users.add("a:1")
+        assert told.strangers.is_at_work("a:1"), "a login has come after all"
 
 
 def test_calls_that_wait_protect_no_connection_that_was_refused(clock: Clock) -> None:

@@ -151,7 +151,7 @@ class Call:
                 strangers.in_vain(self.address, self.host)
             raise
         except asyncio.CancelledError:
-            strangers.in_vain(self.address, self.host)
+            strangers.given_up(self.address, self.host)
             raise
         self.owner = client.user_id
         self._gate.connections.logged_in(self.address)

@@ -184,8 +184,8 @@ class ConnectionShares:
         self._beyond = {host: until_s for host, until_s in self._beyond.items() if until_s > now_s}
         logged_in = frozenset(self._logged_in)
         called, self._called = self._called, set()
-        ended, self._ended = self._ended, set()
-        ended |= {address for address in self._ended_strangers if not self.is_at_work(address)}
+        ended = dict.fromkeys(self._ended_strangers, True) | dict.fromkeys(self._ended, False)
+        self._ended.clear()
         self._ended_strangers.clear()
         self._refused.clear()
         looks_at_taking = now_s >= self._taking_at_s
@@ -261,10 +261,11 @@ class ConnectionShares:
         known: _Peer | None,
         of: Counter[str],
         called: AbstractSet[str],
-        ended: AbstractSet[str] = frozenset(),
+        ended: Mapping[str, bool],
     ) -> _Peer | None:
-        """Whose connection it is; _OTHER: nobody's, or it was shut down; None: it is gone. The descriptor is the
-        library's and may be another socket at any moment: what is looked at, and shut down, is a copy."""
+        """Whose connection it is; _OTHER: nobody's, or it was shut down; None: it is gone. `ended`: addresses that end,
+        True: unless they are at work. The descriptor is the library's and may be another socket at any moment: what is
+        looked at, and shut down, is a copy."""
         with self._copies.of(descriptor, name) as connection:
             if connection is None:
                 return None
@@ -276,7 +277,7 @@ class ConnectionShares:
             peer.has_login = peer.has_login or peer.address in self._logged_in
             if self._is_stranger_beyond(peer) and received_by(connection) > STRANGER_BYTES_MAX:
                 self._tell(peer.host, _NO_LOGIN)
-            elif peer.address not in ended and (peer.host not in self._shut_out or peer.has_login):
+            elif not self._is_ended(peer, ended) and (peer.host not in self._shut_out or peer.has_login):
                 too_many = known is None and of[peer.host] >= self._of_address_max
                 late = peer.taking.is_late(connection, asyncio.get_running_loop().time())
                 if not too_many and not late and (peer.is_settled or received_by(connection) <= BEFORE_CALL_BYTES_MAX):
@@ -295,6 +296,11 @@ class ConnectionShares:
 
     def _is_unwelcome(self, peer: _Peer) -> bool:
         return peer.host in self._shut_out or self._is_stranger_beyond(peer)
+
+    def _is_ended(self, peer: _Peer, ended: Mapping[str, bool]) -> bool:
+        """Asked as late as it can be: a login may have come while others were looked at."""
+        is_stranger = ended.get(peer.address)
+        return is_stranger is not None and not (is_stranger and self._is_at_work(peer))
 
     def _is_at_work(self, peer: _Peer) -> bool:
         return peer.has_login or self.is_at_work(peer.address)

@@ -10,18 +10,20 @@ import grpc
 
 from shardd.doors.door import Door
 from shardd.doors.tls import shown_material
+from shardd.runtime.tls_material import TlsMaterial
 
 _log = logging.getLogger(__name__)
 
 
 def server_credentials(door: Door, section: str, count: int) -> list[grpc.ServerCredentials]:
     """For so many servers. Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
-    material = shown_material(door.tls_fd, section)
+    material = shown_material(door.tls_fd, section)  # once: it may change between two looks
     shown = [_Shown() for _ in range(count)]
 
     def load_again() -> None:
         try:
-            newer = [_configuration(door, section) for _ in shown]  # for all, or for nobody
+            changed = shown_material(door.tls_fd, section)
+            newer = [_configuration(changed) for _ in shown]  # for all, or for nobody; the library keeps each
         except (OSError, ValueError) as error:
             _log.error("the certificate stays as it was: %s", error)
             return
@@ -32,7 +34,7 @@ def server_credentials(door: Door, section: str, count: int) -> list[grpc.Server
     must_show = bool(material.clients)
     return [
         grpc.dynamic_ssl_server_credentials(
-            _configuration(door, section), each.fetch, require_client_authentication=must_show
+            _configuration(material), each.fetch, require_client_authentication=must_show
         )
         for each in shown
     ]
@@ -49,7 +51,6 @@ class _Shown:
         return self.newer.pop() if self.newer else None
 
 
-def _configuration(door: Door, section: str) -> grpc.ServerCertificateConfiguration:
-    material = shown_material(door.tls_fd, section)
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
     chain, key = material.pairs[0]
     return grpc.ssl_server_certificate_configuration([(key, chain)], material.clients_ca or None)

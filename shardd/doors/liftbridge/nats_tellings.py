@@ -5,6 +5,7 @@ the order in which streams have stored."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ TURN_S: Final = 0.004
 LOOKS_PER_CLOCK: Final = 16  # users, or what they hear, between two looks at the clock
 WAITING_MAX: Final = 4_096  # of what is told, each counted for each stream that has stored it
 WAITING_BYTES_MAX: Final = 16 << 20
+_log = logging.getLogger(__name__)
 
 
 class Told(Protocol):
@@ -70,7 +72,7 @@ class Tellings(Generic[User, What]):
             if self._rest is None:
                 self._rest = iter(self._users(what))
             for user in self._rest:
-                looks += 1 + self._tell(user, what)
+                looks += 1 + self._told(user, what)
                 if looks >= LOOKS_PER_CLOCK:
                     looks = 0
                     if self._clock() >= until_s:
@@ -81,3 +83,11 @@ class Tellings(Generic[User, What]):
             self._bytes -= what.size_bytes
         if later:
             self.caught_up()
+
+    def _told(self, user: User, what: What) -> int:
+        """A fault of this program with one user keeps nobody else waiting."""
+        try:
+            return self._tell(user, what)
+        except Exception:
+            _log.exception("what hears of a message")
+            return 0

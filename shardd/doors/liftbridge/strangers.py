@@ -20,24 +20,28 @@ IN_VAIN_COST: Final = 1  # no place to wait for a login was free, or its client 
 OF_CONNECTION_MAX: Final = 512  # 8 refused calls, 64 looks at health, as many in vain as a connection has calls
 OF_CONNECTION_PER_S: Final = 128
 OF_ADDRESS_MAX: Final = 64 * REFUSED_COST  # in a second, as handshakes of TLS (shardd/doors/openings.py)
-OF_ALL_MAX: Final = 4 * OF_ADDRESS_MAX  # beyond, it is short for all addresses
+OF_ALL_MAX: Final = 4 * OF_ADDRESS_MAX  # of those that are not loud; beyond, it is short for all addresses
+GIVEN_UP_MAX: Final = 4 * OF_CONNECTION_MAX  # beyond, its calls that wait protect a connection no longer
 LOUD_S: Final = 10.0  # an address is loud for so long after its last second with too many
 REMEMBERED_MAX: Final = 16_384  # connections
 
 
 class _Connection:
-    """`used` of its budget at `at_s`; `waiting`: its calls that wait for their login; `was_refused`: lately."""
+    """`used` of its budget at `at_s`; `waiting`: its calls that wait for their login; `given_up`, `was_refused`: calls,
+    lately."""
 
-    __slots__ = ("at_s", "used", "waiting", "was_refused")
+    __slots__ = ("at_s", "given_up", "used", "waiting", "was_refused")
 
     def __init__(self, now_s: float) -> None:
         self.at_s = now_s
         self.used = 0.0
+        self.given_up = 0.0
         self.waiting = 0
         self.was_refused = False
 
     def settle(self, now_s: float) -> None:
-        self.used = max(0.0, self.used - (now_s - self.at_s) * OF_CONNECTION_PER_S)
+        back = (now_s - self.at_s) * OF_CONNECTION_PER_S
+        self.used, self.given_up = max(0.0, self.used - back), max(0.0, self.given_up - back)
         self.at_s = now_s
         if not self.used:
             self.was_refused = False
@@ -66,6 +70,13 @@ class Strangers:
         self._count(address, host, PROBED_COST)
 
     def in_vain(self, address: str, host: str) -> None:
+        """It found no place to wait for its login."""
+        self._count(address, host, IN_VAIN_COST)
+
+    def given_up(self, address: str, host: str) -> None:
+        """By its client, while it waited for its login."""
+        connection = self._connection(address, asyncio.get_running_loop().time())
+        connection.given_up = min(connection.given_up + 1, 2 * GIVEN_UP_MAX)
         self._count(address, host, IN_VAIN_COST)
 
     @contextmanager
@@ -83,7 +94,9 @@ class Strangers:
         if self._has_login(address):
             return True
         connection = self._connections.get(address)
-        return connection is not None and connection.waiting > 0 and not connection.was_refused
+        if connection is None or connection.was_refused or connection.given_up > GIVEN_UP_MAX:
+            return False
+        return connection.waiting > 0
 
     def was_refused(self, address: str) -> bool:
         """Lately."""
@@ -96,7 +109,8 @@ class Strangers:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._second_s > 1.0:
             self._begin_second(now_s)
-        self._all += cost
+        if host not in self._loud:  # what a loud one has is bounded by its line, and is nobody else's
+            self._all += cost
         self._of_host[host] += cost
         if self._of_host[host] > OF_ADDRESS_MAX:
             self._loud[host] = now_s + LOUD_S
@@ -123,7 +137,9 @@ class Strangers:
         self._loud = {host: until_s for host, until_s in self._loud.items() if until_s > now_s}
         for each in self._connections.values():
             each.settle(now_s)
-        kept = {address: each for address, each in self._connections.items() if each.waiting or each.used}
+        kept = {
+            address: each for address, each in self._connections.items() if each.waiting or each.used or each.given_up
+        }
         if len(kept) > REMEMBERED_MAX:
             kept = {address: each for address, each in kept.items() if each.waiting}
         self._connections = kept

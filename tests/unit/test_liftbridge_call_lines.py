@@ -8,7 +8,9 @@ import select
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
+import grpc
 import pytest
 
 from shardd.doors.liftbridge import call_lines
@@ -23,6 +25,7 @@ from shardd.doors.liftbridge.call_lines import (
     line_options,
     program,
 )
+from shardd.doors.liftbridge.endpoint import Context
 from tests.support.on_loop import on_loop
 
 WAIT_S = 10.0
@@ -186,3 +189,40 @@ async def test_more_addresses_are_in_use_than_have_lines_those_that_have_keep_th
 def test_connections_come_to_any_line_all_lines_are_alike() -> None:
     assert len({tuple(line_options(line, False)) for line in range(LINES)}) == 1
     assert len({tuple(line_options(line, True)) for line in range(LINES)}) == 3
+
+
+@on_loop
+async def test_connection_in_a_line_of_strangers_is_old_its_client_connects_again_and_its_calls_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call_lines, "AGE_MS", 500)
+    peers, go_on = set[str](), asyncio.Event()
+
+    async def follow(_requests: object, context: Context) -> None:
+        await context.write(b"begun")
+        await go_on.wait()
+        await context.write(b"later")
+
+    async def ask(_requests: object, context: Context) -> bytes:
+        peers.add(context.peer())
+        return b""
+
+    server = grpc.aio.server(options=line_options(STRANGERS[0], True))
+    handlers: dict[str, Any] = {
+        "Follow": grpc.stream_stream_rpc_method_handler(follow),
+        "Ask": grpc.stream_unary_rpc_method_handler(ask),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        calls: Any = channel
+        following = calls.unary_stream("/s/Follow")(b"")
+        assert await following.read() == b"begun"
+        until_s = asyncio.get_running_loop().time() + 60
+        while len(peers) < 3:
+            assert await calls.unary_unary("/s/Ask")(b"") == b""
+            assert asyncio.get_running_loop().time() < until_s, "no connection is old"
+        go_on.set()
+        assert await following.read() == b"later"
+    await server.stop(None)

@@ -16,6 +16,7 @@ from shardd.metadata.commands import DeleteConsumerGroup, Ref
 from shardd.metadata.group_shares import GROUPS_MAX, has_share
 from shardd.metadata.state import ConsumerGroup, State, Stream, Topic
 from shardd.protocol.errors import Status
+from shardd.runtime.aside import beside
 from shardd.runtime.channel import BusError
 from shardd.runtime.slices import Slices
 from shardd.security import ROOT_USER_ID
@@ -53,7 +54,8 @@ class GroupRoom:
         )
         root = self._metadata.state.users[ROOT_USER_ID]
         try:
-            result = await self._metadata.submit(Ref(root.id, root.incarnation), command)
+            with beside():
+                result = await self._metadata.submit(Ref(root.id, root.incarnation), command)
         except BusError:
             return  # the change that wants the place meets the same, and tells it
         if result.status == Status.OK:

@@ -37,10 +37,11 @@ def request_frames(stream: int, request: bytes, *, ends: bool = True) -> bytes:
 
 
 def await_ping(connection: socket.socket) -> None:
-    """Until the server has taken all that was sent before."""
+    """Until the server has taken all that was sent before. ConnectionError: it has closed the connection."""
     connection.sendall(frame(6, 0, 0, b"together"))
     heard = b""
     while b"\x06\x01" + bytes(4) + b"together" not in heard:
         data = connection.recv(65_536)
-        assert data, "closed"
+        if not data:
+            raise ConnectionError("closed")
         heard += data

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
+from shardd.doors.liftbridge.calls import CALLS_OF_ADDRESS_MAX
 from shardd.doors.quic.connection import REQUESTS_MAX
+from shardd.metadata.log_file import FILE_NAME
 from shardd.protocol.account_requests import CreateUserRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.liftbridge import api
 from shardd.protocol.permissions import Permissions
 from shardd.transport.door.places import REQUESTS_MAX as PLACES
+from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer
 from tests.doors.quic_server import QuicServer, connected, request_frame
@@ -25,11 +28,14 @@ from tests.doors.test_http_waiting import answered, request
 from tests.hostile import crowd
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
+from tests.support.stalls import wait_until
 
 CROWD = PLACES * 5 // 2  # for both workers
 SOURCES = [f"127.0.0.{number}" for number in range(10, 18)]  # a login at each: the workers have them in turns
 QUIC = {"SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "1000", "SHARDD_QUIC_MAX_IDLE_TIMEOUT": "5 m"}
-WAIT_S = 60.0
+PATIENT = {"SHARDD_SERVER_REQUEST_TIMEOUT": "5 m"}  # half a thousand streams, one after the other
+PATIENT_S = 300.0
+TOO_MANY = ("UNAVAILABLE", "too many calls at a time")
 
 
 @pytest.fixture
@@ -84,21 +90,32 @@ def test_changes_over_quic_wait_for_the_device_and_reads_go_on(disk: FrozenDisk)
         asyncio.run(asyncio.wait_for(scenario(), 200))
 
 
-def test_changes_over_grpc_wait_for_the_device_and_reads_go_on(disk: FrozenDisk) -> None:
-    with LiftbridgeServer(disk.place) as server, server.client(ROOT) as root, contextlib.ExitStack() as held:
-        root.create("s")
-        kind, clients = api.message_class("CreateStreamRequest"), []
-        for _ in range(4):
-            clients.append(held.enter_context(server.logged_in("liftbridge")))
-            assert clients[-1].status("FetchMetadata") == ("OK", "")
-        with disk.frozen():
-            calls: list[Any] = []
-            for number in range(CROWD):
-                client = clients[number % len(clients)]
-                create = client.channel.unary_unary(f"/{api.SERVICE}/CreateStream")
-                asked = kind(name=f"s{number}", subject=f"s{number}", partitions=1, replicationFactor=1)
-                calls.append(create.future(asked.SerializeToString(), timeout=WAIT_S, metadata=client.metadata))
-            for _ in range(4):
-                assert root.status("FetchMetadata") == ("OK", "")
-                assert root.status("FetchPartitionMetadata", stream="s", partition=0) == ("OK", "")
-            assert sum(each.done() and each.code() is grpc.StatusCode.OK for each in calls) == 0
+def test_changes_over_grpc_wait_for_the_device_and_reads_go_on(tmp_path: Path) -> None:
+    """The user's share of calls waits at two workers: one of them has as many as it has places, or more."""
+    device = FaultControl(tmp_path)
+    with LiftbridgeServer(tmp_path / "data", device.environment | PATIENT) as server, contextlib.ExitStack() as held:
+        others = [held.enter_context(server.client(ROOT)) for _ in range(2)]  # the workers have them in turns
+        clients = [held.enter_context(server.logged_in("liftbridge")) for _ in range(4)]
+        others[0].create("s")
+        for each in others + clients:
+            assert each.status("FetchMetadata") == ("OK", "")
+        kind = api.message_class("CreateStreamRequest")
+        device.arm("sync", FILE_NAME, 1, 0, for_ever=True, how=HANG)
+        held.callback(device.disarm)
+        calls: list[Any] = []
+        for number in range(CROWD):
+            client = clients[number % len(clients)]
+            create = client.channel.unary_unary(f"/{api.SERVICE}/CreateStream")
+            asked = kind(name=f"s{number}", subject=f"s{number}", partitions=1, replicationFactor=1)
+            calls.append(create.future(asked.SerializeToString(), timeout=PATIENT_S, metadata=client.metadata))
+        wait_until(lambda: sum(each.done() for each in calls) >= CROWD - CALLS_OF_ADDRESS_MAX, "the user has its share")
+        refused = [each for each in calls if each.done()]
+        waiting = [each for each in calls if each not in refused]
+        assert len(waiting) == CALLS_OF_ADDRESS_MAX >= 2 * PLACES
+        assert {(each.code().name, each.details()) for each in refused} == {TOO_MANY}
+        for other in others * 2:
+            assert other.status("FetchMetadata") == ("OK", "")
+            assert other.status("FetchPartitionMetadata", stream="s", partition=0) == ("OK", "")
+        assert not any(each.done() for each in waiting)
+        device.disarm()
+        assert Counter((each.code().name, each.details()) for each in waiting) == {("OK", ""): len(waiting)}

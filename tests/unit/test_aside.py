@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+import shardd
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.aside import STAND_BESIDE, STEP_ASIDE, beside
 from shardd.runtime.fair_turns import FairTurns
@@ -242,3 +243,24 @@ def test_a_computation_comes_while_the_turn_is_on_its_way_to_another_it_waits_as
         assert asides == 1
 
     on_loop(main)
+
+
+def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> None:
+    """Whatever it is made for: the device may stand still."""
+    found = 0
+    elsewhere = {"_resume", "clean_expired_tokens", "expire_producers"}  # passes for which no request waits
+    for path in sorted((Path(shardd.__file__).parent / "service").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        stands, passes = set[ast.AST](), set[ast.AST]()
+        for each in ast.walk(tree):
+            if isinstance(each, ast.With) and any(ast.unparse(item.context_expr) == "beside()" for item in each.items):
+                stands.update(ast.walk(each))
+            elif isinstance(each, ast.AsyncFunctionDef) and each.name in elsewhere:
+                passes.update(ast.walk(each))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith("metadata.submit"):
+                found += 1
+                assert each in stands or each in passes, (
+                    f"{path.name}:{each.lineno} waits for the device and keeps its place"
+                )
+    assert found >= 3

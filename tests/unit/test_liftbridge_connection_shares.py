@@ -4,15 +4,18 @@ other socket of the process is touched."""
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from shardd.doors.liftbridge import connection_shares
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
+from shardd.doors.liftbridge.descriptors import descriptors
 from tests.support.on_loop import on_loop, until
 
 SHARE = 5
@@ -54,6 +57,19 @@ def is_open(ends: tuple[socket.socket, socket.socket]) -> bool:
     except OSError:
         pass
     return False
+
+
+def take_all() -> list[int]:
+    """Every descriptor that is left."""
+    taken = []
+    with suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    return taken
+
+
+def address_of(ends: tuple[socket.socket, socket.socket]) -> str:
+    return "{}:{}".format(*ends[0].getsockname())
 
 
 @on_loop
@@ -98,9 +114,9 @@ async def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(acceptin
     """The library closes descriptors, and the system gives their numbers to others, while they are looked at."""
     shares = ConnectionShares(accepting.port, 100, 0)
     ends = accepting.connect()
-    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter(), set()) is None
+    assert shares._judge(ends[1].fileno(), "socket:[1]", None, Counter(), set(), {}) is None
     assert is_open(ends) and shares.closed == 0
-    assert shares._judge(1_000_000, "socket:[1]", None, Counter(), set()) is None
+    assert shares._judge(1_000_000, "socket:[1]", None, Counter(), set(), {}) is None
 
 
 @on_loop
@@ -163,17 +179,149 @@ async def test_an_address_is_shut_out_at_once_by_whoever_knows(accepting: Accept
 
 
 @on_loop
-async def test_thousands_of_calls_that_are_refused_shut_out_too(
+async def test_thousands_of_calls_that_are_refused_end_their_connection_alone(
     accepting: Accepting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_shares, "REFUSED_MAX", 10)
     shares = ConnectionShares(accepting.port, 100, 50)
-    ends, other = accepting.connect(), accepting.connect("127.0.0.2")
-    host, port = ends[0].getsockname()
+    ends, beside, other = accepting.connect(), accepting.connect(), accepting.connect("127.0.0.2")
     for _ in range(2):  # nine between two looks are no flood
         for _ in range(9):
-            shares.refused(f"{host}:{port}")
-        assert await shares.look() == 2
+            shares.refused(address_of(ends))
+        assert await shares.look() == 3
     for _ in range(10):
-        shares.refused(f"{host}:{port}")
-    assert await shares.look() == 1 and not is_open(ends) and is_open(other)
+        shares.refused(address_of(ends))
+    await shares.look()
+    assert await shares.look() == 2 and not is_open(ends) and is_open(beside) and is_open(other)
+
+
+@on_loop
+async def test_address_has_too_many_calls_without_a_login_its_strangers_that_sent_much_are_shut_down(
+    accepting: Accepting,
+) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    loud, little, user, waits, balancer = (accepting.connect() for _ in range(5))
+    silent, other = accepting.connect(), accepting.connect("127.0.0.2")
+    addresses = list(map(address_of, (loud, little, user, waits, balancer, other)))
+    for address in addresses:
+        shares.called(address)
+    shares.logged_in(addresses[2])
+    shares.is_at_work = lambda address: shares.has_login(address) or address == addresses[3]
+    shares.was_refused = {addresses[0], addresses[1], addresses[2]}.__contains__
+    assert await shares.look() == 7
+    assert shares.has_login(addresses[2]) and not shares.has_login(addresses[0])
+    for client, _ in (loud, user, waits, balancer, silent, other):
+        client.sendall(b"x" * (connection_shares.STRANGER_BYTES_MAX + 1))
+    assert await shares.look() == 7, "nobody of them is too many"
+    shares.beyond("127.0.0.1")
+    await shares.look()
+    assert await shares.look() == 5 and shares.closed == 2
+    assert all(map(is_open, (little, user, waits, balancer, other)))
+    assert not is_open(loud) and not is_open(silent)
+
+
+@on_loop
+async def test_strangers_have_a_part_of_all_connections_the_longest_held_ends(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 8, 8)
+    user = accepting.connect()
+    shares.logged_in("{}:{}".format(*user[0].getsockname()))
+    assert await shares.look() == 1
+    first = accepting.connect()
+    assert await shares.look() == 2
+    other = accepting.connect("127.0.0.2")
+    later = [accepting.connect() for _ in range(4)]
+    assert await shares.look() == 7
+    assert await shares.look() == 7, "six strangers are three quarters of eight"
+    newcomer = accepting.connect("127.0.0.2")
+    for _ in range(2):
+        await shares.look()
+    assert not is_open(first) and all(map(is_open, (user, other, newcomer, *later)))
+
+
+@on_loop
+async def test_login_comes_before_the_look_that_would_end_its_connection_it_stays(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    late, stranger = accepting.connect(), accepting.connect()
+    assert await shares.look() == 2
+    for ends in (late, stranger):
+        shares.end_stranger(address_of(ends))
+    shares.logged_in(address_of(late))
+    await shares.look()
+    assert await shares.look() == 1 and is_open(late) and not is_open(stranger)
+
+
+@on_loop
+async def test_login_comes_within_the_look_that_would_end_its_connection_it_stays(
+    accepting: Accepting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = ConnectionShares(accepting.port, 100, 50)
+    late, stranger = accepting.connect(), accepting.connect()
+    assert await shares.look() == 2
+    for ends in (late, stranger):
+        shares.end_stranger(address_of(ends))
+
+    def others_have_a_turn() -> list[str]:
+        shares.logged_in(address_of(late))
+        return descriptors()
+
+    monkeypatch.setattr(connection_shares, "descriptors", others_have_a_turn)
+    await shares.look()
+    assert await shares.look() == 1 and is_open(late) and not is_open(stranger)
+
+
+@on_loop
+async def test_strangers_have_more_than_their_part_those_that_wait_for_their_login_stay(accepting: Accepting) -> None:
+    shares = ConnectionShares(accepting.port, 4, 8)
+    waits = accepting.connect()
+    shares.is_at_work = {address_of(waits)}.__contains__
+    assert await shares.look() == 1
+    others = [accepting.connect() for _ in range(4)]
+    for _ in range(2):
+        await shares.look()
+    assert await shares.look() == 4 and is_open(waits) and sum(map(is_open, others)) == 3
+
+
+@on_loop
+async def test_all_lines_together_have_more_connections_than_may_be_the_rest_ends(
+    accepting: Accepting,
+) -> None:
+    """The library has its bound for each line. Those that were there first stay."""
+    shares = ConnectionShares(accepting.port, 300, 1_000)
+    users = [accepting.connect() for _ in range(300)]
+    for ends in users:
+        shares.logged_in(address_of(ends))
+    assert await shares.look() == 300
+    strangers = [accepting.connect() for _ in range(10)]
+    more = [accepting.connect() for _ in range(10)]
+    for ends in more:
+        shares.logged_in(address_of(ends))
+    for _ in range(2):
+        await shares.look()
+    assert await shares.look() == 300 and all(map(is_open, users))
+    assert not any(map(is_open, strangers)) and not any(map(is_open, more))
+
+
+@on_loop
+async def test_no_descriptor_is_left_connections_are_looked_at_and_shut_down_all_the_same(
+    accepting: Accepting,
+) -> None:
+    shares = ConnectionShares(accepting.port, 2, 8)
+    working = asyncio.create_task(shares.run())
+    first = [accepting.connect() for _ in range(2)]
+    for ends in first:
+        shares.logged_in(address_of(ends))
+    await until(lambda: len(shares._known) > 1 and all(map(shares.has_login, map(address_of, first))))
+    more = [accepting.connect() for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(descriptors()) + 40, hard))
+    try:
+        taken = take_all()
+        try:
+            await until(lambda: shares.closed >= 3)
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(map(is_open, first)) and not any(map(is_open, more)) and not working.done()
+    working.cancel()

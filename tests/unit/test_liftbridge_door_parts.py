@@ -99,6 +99,7 @@ class Caller:
     owner: str
     gave_way: bool = False
     give_way: Callable[[], None] = lambda: None
+    has_login: bool = True
 
     @property
     def host(self) -> str:

@@ -16,6 +16,7 @@ from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.clients import Clients, Credential, credential_of
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.status import RpcError, is_login_lost, rpc_error
+from shardd.doors.liftbridge.strangers import Strangers
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
@@ -103,6 +104,8 @@ class Gate:
         self.clients = clients
         self.slow_reader_s = slow_reader_s
         self.connections = connections
+        self.strangers = Strangers(connections.end_stranger, connections.beyond, connections.has_login)
+        connections.is_at_work, connections.was_refused = self.strangers.is_at_work, self.strangers.was_refused
         self.logins = Crowd("calls without a login", LOGINS_MAX, LOGINS_OF_ADDRESS_MAX, connections)
         self.calls = Crowd("calls", CALLS_MAX, CALLS_OF_ADDRESS_MAX, connections)
         self.subscriptions = Crowd("subscriptions", SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_ADDRESS_MAX, connections)
@@ -134,10 +137,36 @@ class Call:
 
     async def authenticate(self) -> None:
         """Before anything of the request is read. RpcError."""
-        self._credential = credential_of(self.context.invocation_metadata())
-        async with self._gate.logins.place(self):
-            client = await self.client()
+        strangers, has_place = self._gate.strangers, False
+        try:
+            self._credential = credential_of(self.context.invocation_metadata())
+            async with self._gate.logins.place(self):
+                has_place = True
+                with strangers.waiting(self.address):
+                    client = await self.client()
+        except RpcError as error:
+            if error.code is StatusCode.UNAUTHENTICATED:
+                strangers.refused(self.address, self.host)
+            elif not has_place:
+                strangers.in_vain(self.address, self.host)
+            raise
+        except asyncio.CancelledError:
+            strangers.given_up(self.address, self.host)
+            raise
         self.owner = client.user_id
+        self._gate.connections.logged_in(self.address)
+
+    @property
+    def has_login(self) -> bool:
+        return self.owner != self.host
+
+    def is_probe(self) -> None:
+        """It ends, and needs no login."""
+        self._gate.strangers.probed(self.address, self.host)
+
+    def is_unknown(self) -> None:
+        """There is no such method."""
+        self._gate.strangers.refused(self.address, self.host)
 
     async def client(self) -> DoorClient:
         """An open one. RpcError."""
@@ -180,8 +209,7 @@ class Call:
 
     async def read_one(self, kind: Any) -> Any:
         """The request of a call that has one. RpcError."""
-        known = self.owner != self.host
-        async with (self._gate.reads if known else self._gate.probe_reads).place(self):
+        async with (self._gate.reads if self.has_login else self._gate.probe_reads).place(self):
             try:
                 async with asyncio.timeout(REQUEST_S):
                     data = await self.context.read()

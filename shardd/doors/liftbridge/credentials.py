@@ -10,32 +10,47 @@ import grpc
 
 from shardd.doors.door import Door
 from shardd.doors.tls import shown_material
+from shardd.runtime.tls_material import TlsMaterial
 
 _log = logging.getLogger(__name__)
 
 
-def server_credentials(door: Door, section: str) -> grpc.ServerCredentials:
-    """Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
-    material = shown_material(door.tls_fd, section)
-    newer: list[grpc.ServerCertificateConfiguration] = []
+def server_credentials(door: Door, section: str, count: int) -> list[grpc.ServerCredentials]:
+    """For so many servers. Connections that are there keep theirs. ValueError: what is to be shown cannot be read."""
+    material = shown_material(door.tls_fd, section)  # once: it may change between two looks
+    shown = [_Shown() for _ in range(count)]
 
     def load_again() -> None:
         try:
-            newer[:] = [_configuration(door, section)]
+            changed = shown_material(door.tls_fd, section)
+            newer = [_configuration(changed) for _ in shown]  # for all, or for nobody; the library keeps each
         except (OSError, ValueError) as error:
             _log.error("the certificate stays as it was: %s", error)
-
-    def fetch() -> Any:
-        """For each handshake, in a thread of the library. None: what it has is the newest."""
-        return newer.pop() if newer else None
+            return
+        for each, configuration in zip(shown, newer, strict=True):
+            each.newer[:] = [configuration]
 
     door.tls_changed = load_again
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(door, section), fetch, require_client_authentication=bool(material.clients)
-    )
+    must_show = bool(material.clients)
+    return [
+        grpc.dynamic_ssl_server_credentials(
+            _configuration(material), each.fetch, require_client_authentication=must_show
+        )
+        for each in shown
+    ]
 
 
-def _configuration(door: Door, section: str) -> grpc.ServerCertificateConfiguration:
-    material = shown_material(door.tls_fd, section)
+class _Shown:
+    """What one server shows from the next handshake on."""
+
+    def __init__(self) -> None:
+        self.newer: list[grpc.ServerCertificateConfiguration] = []
+
+    def fetch(self) -> Any:
+        """For each handshake, in a thread of the library. None: what it has is the newest."""
+        return self.newer.pop() if self.newer else None
+
+
+def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
     chain, key = material.pairs[0]
     return grpc.ssl_server_certificate_configuration([(key, chain)], material.clients_ca or None)

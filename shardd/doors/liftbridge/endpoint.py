@@ -22,7 +22,6 @@ METADATA_BYTES_MAX: Final = 16 << 10
 METADATA_ENTRIES_MAX: Final = METADATA_BYTES_MAX // 32  # as HTTP/2 counts them
 STREAMS_OF_CONNECTION_MAX: Final = 512
 SETTINGS_MS: Final = 3_000  # until a client has acknowledged them: before that the limits of metadata are the library's
-PENDING_CALLS_MAX: Final = 16_384  # that wait for their turn; beyond, some are cancelled, at twice as many all
 _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -42,8 +41,6 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", METADATA_BYTES_MAX // 2),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_OF_CONNECTION_MAX),
-        ("grpc.server.max_pending_requests", PENDING_CALLS_MAX),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS_MAX),
         ("grpc.max_allowed_incoming_connections", options.connections_max),
         ("grpc.server_handshake_timeout_ms", head_ms),
         ("grpc.http2.settings_timeout", settings_ms),
@@ -124,9 +121,9 @@ async def end(context: Context, error: Exception) -> None:
     await context.abort(error.code, str(error))
 
 
-def generic_handler(service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
+def generic_handler(gate: Gate, service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
     """Methods that a service does not have get Liftbridge's words."""
-    return _Handler(service, handlers)
+    return _Handler(gate, service, handlers)
 
 
 class Excess(grpc.GenericRpcHandler):
@@ -150,21 +147,39 @@ class Excess(grpc.GenericRpcHandler):
         return self._handler
 
 
+class Unserved(grpc.GenericRpcHandler):
+    """Services that there are not. Asked after all others."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        service, _ = _named(handler_call_details)
+        return _unknown(self._gate, f"unknown service {service}")
+
+
 class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, service: str, handlers: Mapping[str, Any]) -> None:
+    def __init__(self, gate: Gate, service: str, handlers: Mapping[str, Any]) -> None:
+        self._gate = gate
         self._service = service
         self._handlers = handlers
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        service, _, method = handler_call_details.method.removeprefix("/").rpartition("/")
+        service, method = _named(handler_call_details)
         if service != self._service:
             return None
-        return self._handlers.get(method) or _unknown(service, method)
+        return self._handlers.get(method) or _unknown(self._gate, f"unknown method {method} for service {service}")
 
 
-def _unknown(service: str, method: str) -> grpc.RpcMethodHandler[Any, Any]:
+def _named(called: grpc.HandlerCallDetails) -> tuple[str, str]:
+    service, _, method = called.method.removeprefix("/").rpartition("/")
+    return service, method
+
+
+def _unknown(gate: Gate, text: str) -> grpc.RpcMethodHandler[Any, Any]:
     async def handle(_requests: object, context: Context) -> bytes:
-        await context.abort(StatusCode.UNIMPLEMENTED, f"unknown method {method} for service {service}")
+        Call(gate, "", context).is_unknown()
+        await context.abort(StatusCode.UNIMPLEMENTED, text)
         raise AssertionError
 
     return grpc.stream_unary_rpc_method_handler(handle)

@@ -64,6 +64,8 @@ class Health:
                 await context.write(self._status_of(request.service))
         except Exception as error:
             await end(context, error)
+        finally:
+            call.is_probe()
 
     def _status_of(self, service: str) -> bytes:
         stopping = service == api.SERVICE and self._stopping.is_set()
@@ -91,6 +93,8 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
                     await context.write(bytes(response.SerializeToString()))
         except Exception as error:
             await end(context, error)
+        finally:
+            call.is_probe()
 
     return {"ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(info)}
 
@@ -117,3 +121,5 @@ async def _counted(gate: Gate, call: Call, answer: Callable[[], Awaitable[bytes]
     except Exception as error:
         await end(call.context, error)
         raise
+    finally:
+        call.is_probe()

@@ -45,6 +45,7 @@ class Nats:
                 slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
             )
             self._runs.append(partial(self.outlet.run, door.listeners[0]))
+            publisher.follow(self.outlet.audience.tellings)
 
     def work(self) -> list[Awaitable[None]]:
         """What goes on until the door stops."""

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.losses import Loss, Losses
+from shardd.doors.liftbridge.nats_tellings import Tellings
 from shardd.doors.liftbridge.subject_table import SubjectTable
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
@@ -33,7 +34,7 @@ HELD_BYTES_MAX: Final = 1 << 20
 HELD_STREAMS_MAX: Final = 16_384  # that have stored them, each counted for each message
 PASSED_OVER_AT_ONCE_MAX: Final = 256  # of those
 HEARINGS_AT_ONCE_MAX: Final = 1_024  # of one message; users beyond hear it in later turns of the loop, one in each
-LOOKS_AT_ONCE_MAX: Final = 16_384  # at who may hear a stream, before a message is published; beyond it is wanted
+LOOKS_AT_ONCE_MAX: Final = 4_096  # at who may hear a stream, before a message is published; beyond it is wanted
 _REMEMBERED_SUBJECTS_MAX: Final = 1_024  # of one user
 _REMEMBERED_MATCHES_MAX: Final = 16  # of one subject
 _POLL: Final = "poll_messages"
@@ -92,11 +93,30 @@ class Telling:
         self.settled = 0
 
 
-class _User:
-    """All subscriptions of one user. `place`: his among all users; another one has it when he is gone."""
+class _Stored:
+    """One stream has stored a message. `newest_user`: of those that were there then; `left`: so many subscriptions may
+    hear it at once."""
 
-    def __init__(self, place: int) -> None:
+    __slots__ = ("left", "newest_user", "stream", "telling")
+
+    def __init__(self, telling: Telling, stream: StreamInfo, newest_user: int, left: int) -> None:
+        self.telling = telling
+        self.stream = stream
+        self.newest_user = newest_user
+        self.left = left
+
+    @property
+    def size_bytes(self) -> int:
+        return self.telling.message.size_bytes
+
+
+class _User:
+    """All subscriptions of one user. `place`: his among all users; another one has it when he is gone; `number`: of
+    all that ever came."""
+
+    def __init__(self, place: int, number: int) -> None:
         self.place = place
+        self.number = number
         self.subscriptions: SubjectTable[int, Subscription] = SubjectTable()  # by number
         self.listeners: dict[Listener, int] = {}  # and how many each has
         self.count = 0
@@ -144,6 +164,8 @@ class Audience:
         self._count = 0
         self._number = 0
         self._loop = asyncio.get_running_loop()
+        self._newest_user = 0
+        self.tellings = Tellings(self._hearers, self._tell_one, self._lose)
         self._delivering = asyncio.Lock()  # what was held: one message for one user in a turn of the loop
 
     def add(self, subscription: Subscription) -> None:
@@ -160,7 +182,8 @@ class Audience:
             raise NatsError("Maximum Subscriptions Exceeded")
         if user is None:
             place = self._free_places.pop() if self._free_places else len(self._users)
-            user = self._users[listener.user_id] = _User(place)
+            self._newest_user += 1
+            user = self._users[listener.user_id] = _User(place, self._newest_user)
         self._number += 1
         subscription.number = self._number
         user.subscriptions.add(subscription.subject, subscription.number, subscription)
@@ -197,7 +220,7 @@ class Audience:
         for user in self._users.values():
             if looks >= LOOKS_AT_ONCE_MAX:
                 return True
-            looks += len(streams)
+            looks += max(1, len(streams))
             if user.may_hear(streams, now_s) is not False and user.has_match(subject):
                 return True
         return False
@@ -210,21 +233,29 @@ class Audience:
 
     def tell(self, telling: Telling, stream: StreamInfo) -> None:
         """This stream has stored it. Whoever may poll it hears it, if he has not because of another one."""
-        message, only, settled = telling.message, (stream,), telling.settled
-        now_s, left = self._loop.time(), HEARINGS_AT_ONCE_MAX
-        for user in [*self._users.values()]:
-            if settled >> user.place & 1:
-                continue
-            may = user.may_hear(only, now_s)
-            if may is False:
-                continue
-            if not user.has_match(message.subject):
-                telling.settled |= 1 << user.place
-            elif may and not user.held and left > 0:
-                telling.settled |= 1 << user.place
-                left -= self._deliver(user, message)
-            else:
-                self._hold(user, telling, stream)
+        self.tellings.put(_Stored(telling, stream, self._newest_user, HEARINGS_AT_ONCE_MAX))
+
+    def _hearers(self, stored: _Stored) -> list[_User]:
+        return [user for user in self._users.values() if user.number <= stored.newest_user]
+
+    def _tell_one(self, user: _User, stored: _Stored) -> int:
+        """How many subscriptions have heard it."""
+        telling, stream = stored.telling, stored.stream
+        if telling.settled >> user.place & 1 or not user.count:
+            return 0
+        may = user.may_hear((stream,), self._loop.time())
+        if may is False:
+            return 0
+        if not user.has_match(telling.message.subject):
+            telling.settled |= 1 << user.place
+        elif may and not user.held and stored.left > 0:
+            telling.settled |= 1 << user.place
+            found = self._deliver(user, telling.message)
+            stored.left -= found
+            return found
+        else:
+            self._hold(user, telling, stream)
+        return 0
 
     def _deliver(self, user: _User, message: Message) -> int:
         """How many subscriptions it has found."""
@@ -243,6 +274,9 @@ class Audience:
         listener = subscription.listener
         if listener.is_open and (listener.echo or listener is not message.sender):
             listener.hear(subscription, message)
+
+    def _lose(self, stored: _Stored) -> None:
+        self._losses.count(Loss.SLOW, stored.telling.message.subject)
 
     # ---- rights ----
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
@@ -82,6 +82,15 @@ class _Share:
         self.settled = asyncio.Event()
 
 
+class Hearing(Protocol):
+    """Those who hear of what is stored. `is_behind`: some have not yet; `caught_up` is called when all have."""
+
+    caught_up: Callable[[], None]
+
+    @property
+    def is_behind(self) -> bool: ...
+
+
 class Publisher:
     """Loop thread only. `message_bytes_max`: of a value, and of a whole message where it becomes one payload.
     `gather_s`: how long a few messages of who sends ahead wait for others.
@@ -96,10 +105,20 @@ class Publisher:
         self._under_way_bytes = 0
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
+        self._hearing: Hearing | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all = _Share()
         self._shares: dict[DoorClient, _Share] = {}
         self._waiting: OrderedDict[DoorClient, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def follow(self, hearing: Hearing) -> None:
+        """From now on answers wait while it is behind: whoever publishes goes at the pace of those who hear."""
+        self._hearing = hearing
+        hearing.caught_up = self._be_due
+
+    @property
+    def _is_held(self) -> bool:
+        return self._hearing is not None and self._hearing.is_behind
 
     @property
     def pending_messages(self) -> int:
@@ -201,7 +220,7 @@ class Publisher:
             task = asyncio.create_task(self._send(queue, batch, size), name="publish")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._answered or (self._ready and self._under_way_bytes < UNDER_WAY_BYTES_MAX):
+        if (self._answered and not self._is_held) or (self._ready and self._under_way_bytes < UNDER_WAY_BYTES_MAX):
             self._be_due()
 
     def _next_queue(self) -> _Queue:
@@ -265,11 +284,11 @@ class Publisher:
         """Whoever waits hears what became of it. There is room again when all of a batch have."""
         clock, left = asyncio.get_running_loop().time, TURN_MESSAGES_MAX
         end_s = clock() + TURN_S
-        while self._answered and left > 0:
+        while self._answered and left > 0 and not self._is_held:
             batch = self._answered[0]
             base, messages = batch.base, batch.messages
             for at in range(batch.told, len(messages)):
-                if left <= 0 or (left < TURN_MESSAGES_MAX and clock() >= end_s):
+                if left <= 0 or self._is_held or (left < TURN_MESSAGES_MAX and clock() >= end_s):
                     return
                 left -= 1
                 batch.told = at + 1

@@ -13,13 +13,14 @@ import msgspec
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.activity import Activity
 from shardd.doors.liftbridge.arrivals import Arrivals
+from shardd.doors.liftbridge.call_lines import LINES, can_steer, line_options
 from shardd.doors.liftbridge.calls import Gate
 from shardd.doors.liftbridge.clients import make_clients
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
-from shardd.doors.liftbridge.endpoint import Excess, Service, generic_handler, server_options
+from shardd.doors.liftbridge.endpoint import Excess, Service, Unserved, generic_handler, server_options
 from shardd.doors.liftbridge.followers import Followers
 from shardd.doors.liftbridge.group_clocks import GroupClocks
 from shardd.doors.liftbridge.group_rpcs import GroupRpcs
@@ -129,9 +130,10 @@ class Parts:
         )
         return [
             Excess(self.gate),
-            generic_handler(api.SERVICE, service.handlers),
-            generic_handler(HEALTH, self.health.handlers()),
-            generic_handler(REFLECTION, reflection_handlers(self.gate)),
+            generic_handler(self.gate, api.SERVICE, service.handlers),
+            generic_handler(self.gate, HEALTH, self.health.handlers()),
+            generic_handler(self.gate, REFLECTION, reflection_handlers(self.gate)),
+            Unserved(self.gate),
         ]
 
     def notice(self, _index: int) -> None:
@@ -168,15 +170,10 @@ async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:
     parts = Parts(door, options)
     door.on_metadata_changed = parts.notice
     broker = await parts.load()
-    server = grpc.aio.server(options=server_options(options))
-    server.add_generic_rpc_handlers(tuple(parts.services(broker)))
-    address = door.addresses[ADDRESS]
-    if options.liftbridge.tls.enabled:
-        server.add_secure_port(address, server_credentials(door, SECTION))
-    else:
-        server.add_insecure_port(address)
-    await server.start()
-    parts.connections.bound_listener()
+    servers = _servers(door, options, parts.services(broker))
+    parts.connections.bound_listeners()
+    for server in servers:
+        await server.start()
     working = [asyncio.ensure_future(each) for each in parts.work()]
     door.ready()
     try:
@@ -185,7 +182,23 @@ async def serve_clients(door: Door, options: LiftbridgeOptions) -> None:
         parts.health.stop()
         for each in working:
             each.cancel()
-        await server.stop(STOP_S)
+        parts.connections.close()
+        await asyncio.gather(*(server.stop(STOP_S) for server in servers))
+
+
+def _servers(door: Door, options: LiftbridgeOptions, services: list[grpc.GenericRpcHandler]) -> list[grpc.aio.Server]:
+    """One for each line of calls. Each listens at the address, in this order: the kernel knows them by it."""
+    address, common = door.addresses[ADDRESS], server_options(options)
+    is_steered = can_steer()
+    servers = [grpc.aio.server(options=[*common, *line_options(line, is_steered)]) for line in range(LINES)]
+    shown = server_credentials(door, SECTION, LINES) if options.liftbridge.tls.enabled else []
+    for line, server in enumerate(servers):
+        server.add_generic_rpc_handlers(tuple(services))
+        if shown:
+            server.add_secure_port(address, shown[line])
+        else:
+            server.add_insecure_port(address)
+    return servers
 
 
 async def _until_done(ask: Callable[[], Awaitable[_Found]]) -> _Found:

@@ -115,7 +115,7 @@ class Watch:
             told = _output(
                 "ss", kind, *(() if door == QUIC else ("state", "connected")), f"sport = :{address.rpartition(':')[2]}"
             )
-        found = [[int(number) for number in each] for each in _MEMORY.findall(told)]
+        found = [[_signed(number) for number in each] for each in _MEMORY.findall(told)]
         return sum(sum(sent) for _, *sent in found), sum(come for come, *_ in found)
 
     def _resident_bytes(self) -> int:
@@ -124,6 +124,11 @@ class Watch:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += process.memory_info().rss
         return total
+
+
+def _signed(number: str) -> int:
+    """The kernel's figures of memory have 32 bits with a sign, which `ss` prints without."""
+    return (int(number) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _output(*command: str) -> str:

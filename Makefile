@@ -209,6 +209,10 @@ fuzz: native native-asan ## ten million mutated frames against sanitized servers
 fuzz-liftbridge: setup ## five million mutated envelopes of Liftbridge and requests of NATS (FUZZ_ARGS="--inputs 100000")
 	@$(BIN)/python -m tests.fuzz.nats $(FUZZ_ARGS)
 
+.PHONY: fuzz-doors
+fuzz-doors: setup ## a million mutated requests at each of the doors for HTTP, gRPC and QUIC (FUZZ_ARGS="--doors quic --inputs 100000")
+	@$(BIN)/python -m tests.fuzz.doors $(FUZZ_ARGS)
+
 .PHONY: fuzz-ways
 fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
 	@$(MAKE) --no-print-directory -C native fuzz-ways

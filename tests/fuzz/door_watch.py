@@ -1,0 +1,55 @@
+"""Looks after the door that is being fuzzed: its process, its memory, what the log tells."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import psutil
+
+from tests.fuzz.lanes import FindingError
+from tests.support.server import Server
+
+LOOK_EVERY_S: Final = 1.0
+_SIGNS: Final = (b"Traceback", b" CRITICAL ", b" ERROR ", b"is given up", b"ended with")
+
+
+class DoorWatch:
+    """`check` raises a FindingError. `resident_max_bytes`: of the door, above what it had at the beginning."""
+
+    def __init__(self, server: Server, door: psutil.Process, resident_max_bytes: int) -> None:
+        self._server, self._door, self._resident_max_bytes = server, door, resident_max_bytes
+        self._workers = server.worker_pids()
+        self._log_at = len(server.log_path.read_bytes())
+        self._resident_first_bytes = self._resident_bytes()
+        self._next_s = 0.0
+
+    def check(self) -> None:
+        """Looks at most once a second."""
+        if time.monotonic() >= self._next_s:
+            self.look()
+            self._next_s = time.monotonic() + LOOK_EVERY_S
+
+    def look(self) -> None:
+        running = self._server.running_workers()
+        if [running[shard] for shard in sorted(running)] != self._workers:
+            raise FindingError(f"a worker died: {self._workers} became {sorted(running.values())}\n{self._tail()}")
+        with self._server.log_path.open("rb") as log:
+            log.seek(self._log_at)
+            new = log.read()
+        self._log_at += len(new)
+        for line in new.splitlines():
+            if any(sign in line for sign in _SIGNS):
+                raise FindingError(f"the log says: {line.decode(errors='replace')}\n{self._tail()}")
+        grown = self._resident_bytes() - self._resident_first_bytes
+        if grown > self._resident_max_bytes:
+            raise FindingError(f"the door has grown by {grown >> 20} MiB")
+
+    def _resident_bytes(self) -> int:
+        try:
+            return int(self._door.memory_info().rss)
+        except psutil.NoSuchProcess:
+            raise FindingError(f"the door died\n{self._tail()}") from None
+
+    def _tail(self) -> str:
+        return "\n".join(self._server.log().splitlines()[-40:])

@@ -1,0 +1,208 @@
+"""Mutated messages at the door for Liftbridge over gRPC, and connections whose HTTP/2 is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.doors.liftbridge_server import ROOT, LiftbridgeServer  # first: it sets how grpc is loaded
+
+import grpc  # isort: skip
+import grpc.aio  # isort: skip
+
+from shardd.protocol.liftbridge import api
+from tests.fuzz.door_watch import DoorWatch
+from tests.fuzz.http_requests import mutated
+from tests.fuzz.lanes import FindingError
+
+LANES: Final = 16
+CALL_TIMEOUT_S: Final = 120.0
+STREAM_TIMEOUT_S: Final = 0.3
+GROWTH_MAX_BYTES: Final = 512 << 20
+_WIRE_CHANCE: Final = 0.03
+_ODD_LOGIN_CHANCE: Final = 0.002  # a wrong password waits in a line
+NAMES: Final = ("s", "s2", "orders", "a.b", "g", "c1", "c2", "")
+_ODD_NAMES: Final = (
+    "\0", "\x1b[2J", "*", ">", "a.*", ".", "..", "a b", "\r\n", "ü", "\U0001f980", "x" * 255, "x" * 256, "x" * 70_000,
+    "__cursors", "__activity", "$SYS.>", "_INBOX.x",
+)  # fmt: skip
+_NUMBERS: Final = (0, 1, 2, -1, 3, 100, 2**20, 2**31 - 1, -(2**31), 2**32, 2**53, 2**63 - 1, -(2**63), 2**64 - 1)
+_BITS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "uint64": (0, 2**64 - 1)}
+_ODD_METADATA: Final = (
+    ("authorization", "Basic !!"), ("authorization", "Bearer x"), ("authorization", ""), ("x" * 500, "y" * 2_000),
+    ("x-bin", b"\0\xff"), ("grpc-timeout", "1H"),
+)  # fmt: skip
+_ENDS_OF_FAULTS: Final = ("Unexpected <class", "Exception", "Traceback")
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class Messages:
+    """Requests of each method: right values, odd values, changed bytes."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+
+    def request(self, method: str) -> bytes:
+        message = api.message_class(api.request_of(method))()
+        self._fill(message)
+        data = message.SerializeToString()
+        return mutated(data, self.dice) if self.dice.random() < 0.25 else data
+
+    def _fill(self, message: Any) -> None:
+        for field in message.DESCRIPTOR.fields:
+            if self.dice.random() < 0.3:
+                continue
+            with contextlib.suppress(ValueError, UnicodeEncodeError):  # what the client's own library refuses
+                self._set(message, field)
+
+    def _set(self, message: Any, field: Any) -> None:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name)[self._name()] = self.dice.randbytes(self.dice.choice((0, 1, 30)))
+        elif field.is_repeated:
+            values = [self._value(field) for _ in range(self.dice.choice((0, 1, 1, 2, 3)))]
+            getattr(message, field.name).extend(values)
+        elif field.message_type is not None:
+            self._fill(getattr(message, field.name))
+            getattr(message, field.name).SetInParent()
+        else:
+            setattr(message, field.name, self._value(field))
+
+    def _value(self, field: Any) -> Any:
+        dice = self.dice
+        match field.type:
+            case field.TYPE_STRING:
+                return self._name()
+            case field.TYPE_BYTES:
+                return dice.randbytes(dice.choice((0, 1, 10, 100, 5_000)))
+            case field.TYPE_BOOL:
+                return dice.random() < 0.5
+            case field.TYPE_ENUM:
+                return dice.choice((*(each.number for each in field.enum_type.values), 17, -1))
+        return dice.choice(_NUMBERS[:3] if dice.random() < 0.7 else _NUMBERS)
+
+    def _name(self) -> str:
+        return self.dice.choice(NAMES if self.dice.random() < 0.8 else _ODD_NAMES)
+
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        if self.dice.random() < _ODD_LOGIN_CHANCE:
+            return (self.dice.choice(_ODD_METADATA),)
+        return (ROOT,) if self.dice.random() < 0.8 else ()
+
+    def wire(self) -> bytes:
+        """A connection of HTTP/2 with a call of one method, changed."""
+        data = self.request(self.dice.choice(api.METHODS))
+        path = f"/{api.SERVICE}/{self.dice.choice(api.METHODS)}"
+        heads = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
+        heads["content-type"] = "application/grpc"
+        block = b"".join(_literal(name, value) for name, value in heads.items())
+        body = b"\0" + struct.pack(">I", len(data)) + data
+        frames = [_frame(4, 0, 0, b""), _frame(1, 4, 1, block), _frame(0, 1, 1, body[:16_000])]
+        frames += self.dice.choices([_frame(kind, 0, 1, b"\0" * 4) for kind in range(12)], k=self.dice.randrange(4))
+        whole = _PREFACE + b"".join(frames)
+        return mutated(whole, self.dice)
+
+
+def _literal(name: str, value: str) -> bytes:
+    """A field of HPACK that no table holds; only for texts below 127 bytes."""
+    assert max(len(name), len(value)) < 127
+    return b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+class GrpcLane:
+    """One call after the other over a channel that lanes share."""
+
+    def __init__(self, server: LiftbridgeServer, channel: Any, seed: int, counts: Counter[str]) -> None:
+        host, _, port = server.liftbridge_address.rpartition(":")
+        self._address = host, int(port)
+        self._channel, self._messages, self._counts = channel, Messages(seed), counts
+
+    async def step(self) -> int:
+        if self._messages.dice.random() < _WIRE_CHANCE:
+            await self._wire()
+            return 1
+        method = self._messages.dice.choice(api.METHODS)
+        requests = [self._messages.request(method)]
+        began_s = time.monotonic()
+        try:
+            await self._call(method, requests)
+            self._counts["OK"] += 1
+        except grpc.aio.AioRpcError as error:
+            self._counts[error.code().name] += 1
+            text = error.details() or ""
+            if any(each in text for each in _ENDS_OF_FAULTS):
+                raise FindingError(f"{method} {requests[0].hex()}: {error.code().name} {text}") from None
+            if time.monotonic() - began_s >= CALL_TIMEOUT_S:  # the door says the same of an ack that will not come
+                raise FindingError(f"no answer within {CALL_TIMEOUT_S:.0f} s to {method} {requests[0].hex()}") from None
+        return 1
+
+    async def _call(self, method: str, requests: list[bytes]) -> None:
+        metadata, path = self._messages.metadata(), f"/{api.SERVICE}/{method}"
+        if method in api.CLIENT_STREAMING:
+            requests += [self._messages.request(method) for _ in range(self._messages.dice.randrange(3))]
+            call = self._channel.stream_stream(path)(iter(requests), timeout=CALL_TIMEOUT_S, metadata=metadata)
+        elif method in api.SERVER_STREAMING:
+            call = self._channel.unary_stream(path)(requests[0], timeout=STREAM_TIMEOUT_S, metadata=metadata)
+        else:
+            answer = await self._channel.unary_unary(path)(requests[0], timeout=CALL_TIMEOUT_S, metadata=metadata)
+            api.message_class(api.response_of(method)).FromString(answer)
+            return
+        answers = 0
+        async for answer in call:
+            api.message_class(api.response_of(method)).FromString(answer)
+            answers += 1
+            if answers > 3:
+                call.cancel()
+                return
+
+    async def _wire(self) -> None:
+        reader, writer = await asyncio.open_connection(*self._address)
+        data = self._messages.wire()
+        try:
+            with contextlib.suppress(ConnectionError):
+                writer.write(data)
+                writer.write_eof()
+                await asyncio.wait_for(reader.read(), CALL_TIMEOUT_S)
+            self._counts["wire"] += 1
+        except TimeoutError:
+            raise FindingError(f"a connection that has ended is kept: {data.hex()}") from None
+        finally:
+            writer.close()
+
+
+async def fuzz_grpc(data: Path, inputs: int, seed: int, progress: Callable[[int], None]) -> Counter[str]:
+    """How often each status was answered. FindingError."""
+    counts = Counter[str]()
+    with LiftbridgeServer(data) as server:
+        watch = DoorWatch(server, server.door(), GROWTH_MAX_BYTES)
+        done = 0
+        async with grpc.aio.insecure_channel(server.liftbridge_address) as channel:
+
+            async def run(number: int) -> None:
+                nonlocal done
+                lane = GrpcLane(server, channel, seed * LANES + number, counts)
+                while done < inputs:
+                    sent = await lane.step()
+                    done += sent
+                    watch.check()
+                    progress(done)
+
+            try:
+                async with asyncio.TaskGroup() as lanes:
+                    for number in range(LANES):
+                        lanes.create_task(run(number))
+            except* FindingError as group:
+                raise group.exceptions[0] from None
+        watch.look()
+    counts["inputs"] = done
+    return counts

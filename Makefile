@@ -210,7 +210,7 @@ fuzz-liftbridge: setup ## five million mutated envelopes of Liftbridge and reque
 	@$(BIN)/python -m tests.fuzz.nats $(FUZZ_ARGS)
 
 .PHONY: fuzz-ways
-fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
+fuzz-ways: native ## six and a half million inputs of proxy headers, TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
 	@$(MAKE) --no-print-directory -C native fuzz-ways
 
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")

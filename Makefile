@@ -214,7 +214,7 @@ fuzz-doors: setup ## a million mutated requests at each of the doors for HTTP, g
 	@$(BIN)/python -m tests.fuzz.doors $(FUZZ_ARGS)
 
 .PHONY: fuzz-ways
-fuzz-ways: native ## five million inputs of TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
+fuzz-ways: native ## six and a half million inputs of proxy headers, TLS, upgrade requests and WebSocket frames in process, under ASan and UBSan, with counts
 	@$(MAKE) --no-print-directory -C native fuzz-ways
 
 crash: native ## a thousand kills of -9 under load, everything read and judged (CRASH_ARGS="--kills 1000 --seed N")

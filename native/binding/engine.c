@@ -65,6 +65,8 @@ static char *engine_arguments[] = {"shard",
                                    "waiting_polls_per_user_max",
                                    "sample_every",
                                    "busy_poll_us",
+                                   "tcp_proxies",
+                                   "websocket_proxies",
                                    NULL};
 
 static int refused(const char *sentence) {
@@ -81,13 +83,14 @@ static int engine_init(PyObject *self, PyObject *args, PyObject *kwargs) {
     unsigned mode = TLS_OFF, websocket_mode = TLS_OFF, indexes = INDEX_MODE_OPEN_SEGMENT;
     const char *io_engine, *dialect_name;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIIIII", engine_arguments, &o.shard, &o.shards,
+            args, kwargs, "$IIiOOiOKIIILLLLLLLpKKIpsIzKsKKpsIIpIIIIIss", engine_arguments, &o.shard, &o.shards,
             &o.shared_fd, &pools, &doorbells, &o.handover_receive_fd, &handovers, &pool_bytes, &o.limits.connections,
             &o.limits.per_address, &o.limits.before_login, &login_ms, &idle_ms, &request_ms, &partial_ms, &slow_ms,
             &sync_ms, &save_ms, &save_syncs, &journal_messages, &journal_bytes, &o.consumer_offsets_max, &migration,
             &dialect_name, &o.pipeline_window_requests, &o.data_directory, &reserve_bytes, &io_engine, &frame_bytes,
             &message_bytes, &unmasked, &o.websocket.origins, &mode, &websocket_mode, &names, &indexes,
-            &o.waiting_polls.all, &o.waiting_polls.of_user, &o.sample_every, &o.busy_poll_us))
+            &o.waiting_polls.all, &o.waiting_polls.of_user, &o.sample_every, &o.busy_poll_us, &o.tcp_proxies,
+            &o.websocket_proxies))
         return -1;
     if (strcmp(io_engine, "io_uring") != 0 && strcmp(io_engine, "epoll") != 0)
         return refused("io_engine must be io_uring or epoll");

@@ -15,6 +15,7 @@ static const struct {
     COUNTER(closed),
     COUNTER(refused_connections),
     COUNTER(refused_by_address),
+    COUNTER(refused_introductions),
     COUNTER(refused_before_login),
     COUNTER(frames),
     COUNTER(sends),

@@ -32,6 +32,7 @@
 typedef struct server_bounds { /* 0: 600 connections, the others as many; a minute for a login and a request */
     admission_limits limits;
     int64_t login_timeout_us, idle_timeout_us, request_timeout_us;
+    const char *tcp_proxies; /* NULL: there is none */
 } server_bounds;
 
 typedef struct server {
@@ -178,6 +179,7 @@ static void *run_shard(void *argument) {
                         .partial_frame_timeout_us = 1000000,
                         .slow_reader_timeout_us = 2000000,
                         .sync_interval_us = 50000,
+                        .tcp_proxies = b->tcp_proxies,
                         .socket_migration = true,
                         .dialect = &dialect_undecided,
                         .pipeline_window_requests = WINDOW_REQUESTS_MAX,
@@ -214,14 +216,7 @@ static void start_server(server *s) {
                      .disk = s->disk,
                      .opened = s->opened,
                      .each_turn = s->each_turn};
-    memset(s, 0, sizeof *s);
-    s->alone = wanted.alone;
-    s->bounds = wanted.bounds;
-    s->level = wanted.level;
-    s->io_engine = wanted.io_engine;
-    s->disk = wanted.disk;
-    s->opened = wanted.opened;
-    s->each_turn = wanted.each_turn;
+    *s = wanted;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();
     s->region = memfd_create("region", 0);

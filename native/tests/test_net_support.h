@@ -94,7 +94,7 @@ static const stream_calls memory_calls = {.receive_provided = receive_provided,
 static memory_stream *dial(const dialect *d, bool movable, bool with_login) {
     memory_stream *m = calloc(1, sizeof *m);
     m->send_max = SIZE_MAX;
-    m->c = conn_open(&n, (stream){.calls = &memory_calls, .fd = -1, .state = m, .movable = movable}, d);
+    m->c = conn_open(&n, (stream){.calls = &memory_calls, .fd = -1, .state = m, .movable = movable}, d, NULL);
     if (m->c == NULL) abort();
     conn_set_session(m->c, 0, with_login);
     conn_ready(m->c);

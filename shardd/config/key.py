@@ -51,5 +51,5 @@ def duration(path: str, field: str, default: str, low_ms: int, high_ms: int) -> 
     return Key(path, field, default, parse, units.format_duration_ms)
 
 
-def list_of(path: str, default: object, parse: Callable[[object], list[str]]) -> Key:
-    return Key(path, path, default, parse, origins.format_origins, quoted=False)
+def list_of(path: str, default: object, parse: Callable[[object], list[str]], field: str | None = None) -> Key:
+    return Key(path, field or path, default, parse, origins.format_origins, quoted=False)

@@ -19,6 +19,7 @@ from shardd.config import (
     origins,
     passwords,
     paths,
+    proxies,
     quic,
     telemetry,
     tls,
@@ -65,6 +66,7 @@ _OFFSET_EXPIRY: Final = units.parse_offset_expiry_us
 KEYS: Final[tuple[Key, ...]] = (
     Key("tcp.address", "tcp.address", "127.0.0.1:8090", units.parse_address),
     _flag("tcp.socket_migration", True),
+    _flag("tcp.proxy_protocol", False, "proxies.tcp"),
     Key("legacy.anonymous_user", "legacy.anonymous_user", "", values.parse_user),
     Key("legacy.anonymous_release", "legacy.anonymous_release", "0.0.69", values.parse_release),
     Key("tcp.dialect", "tcp.dialect", "auto", values.parse_choice(DIALECTS)),
@@ -96,6 +98,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _size("websocket.max_frame_size", "websocket.max_frame_size_bytes", "16 MiB", 1024, 1 << 40),
     _flag("websocket.accept_unmasked_frames", False),
     _list("websocket.allowed_origins", "", origins.parse_origins),
+    _flag("websocket.proxy_protocol", False, "proxies.websocket"),
     _flag("websocket.tls.enabled", False),
     Key("websocket.tls.mode", "websocket.tls.mode", "off", values.parse_choice(tls.MODES)),
     _flag("websocket.tls.self_signed", False),
@@ -104,6 +107,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _flag("http.enabled", False),
     Key("http.address", "http.address", "127.0.0.1:3000", units.parse_address),
     _list("http.allowed_hosts", [], hosts.parse_hosts),
+    _flag("http.forwarded_for", False, "proxies.http"),
     _count("http.processes", 1, 1, http.PROCESSES_MAX),
     Key("http.cpus", "http.cpus", "", parse_cpus),
     _size("http.max_request_size", "http.max_request_size_bytes", "2 MB", 1024, http.REQUEST_BYTES_MAX),
@@ -159,6 +163,7 @@ KEYS: Final[tuple[Key, ...]] = (
     _duration("server.slow_reader_timeout", "server.slow_reader_timeout_ms", "30 s", 100, _HOUR_MS),
     _count("server.waiting_polls_max", 32_768, 0, 1_000_000),
     _count("server.waiting_polls_per_user_max", 0, 0, 1_000_000),
+    _list(proxies.NETWORKS_PATH, [], proxies.parse_networks, "proxies.networks"),
     _duration("server.producer_expiry", "server.producer_expiry_ms", "7 days", 60_000, 365 * 24 * _HOUR_MS),
     _size(
         "server.password_hash.memory",
@@ -322,7 +327,8 @@ def check_together(settings: Settings) -> list[str]:
     if websocket.enabled and websocket.port and websocket.address == settings.tcp.address:
         return ["websocket.address: the same as tcp.address"]
     if (
-        problems := http.check(settings)
+        problems := proxies.check(settings)
+        or http.check(settings)
         or quic.check(settings)
         or liftbridge.check(settings)
         or metrics.check(settings)

@@ -16,8 +16,10 @@ from shardd.config.logs import Logging
 from shardd.config.metrics import Metrics
 from shardd.config.nodes import Cluster
 from shardd.config.passwords import PasswordHash
+from shardd.config.proxies import Proxies
 from shardd.config.quic import Quic
 from shardd.config.telemetry import Telemetry
+from shardd.config.websocket import WebSocket
 
 NEVER = 2**64 - 1
 """Wire value of "never expires" and of "unlimited" (docs/protocol/primitives.md#topic-values)."""
@@ -100,32 +102,6 @@ class Unix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: int
     group: str
     users: dict[int, str]
-
-
-class WebSocketTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`websocket.tls.*`: what differs from `tcp.tls`. Without a certificate of its own the port shows that of TCP."""
-
-    enabled: bool
-    mode: str
-    self_signed: bool
-    cert_file: str
-    key_file: str
-
-
-class WebSocket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`websocket.*`. `address` as that of TCP."""
-
-    enabled: bool
-    address: str
-    max_message_size_bytes: int
-    max_frame_size_bytes: int
-    accept_unmasked_frames: bool
-    allowed_origins: tuple[str, ...]
-    tls: WebSocketTls
-
-    @property
-    def port(self) -> int:
-        return int(self.address.rpartition(":")[2])
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -332,6 +308,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics: Metrics
     telemetry: Telemetry
     server: Server
+    proxies: Proxies
     system: System
     consumer_group: ConsumerGroupSettings
     heartbeat: Heartbeat

@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shardd.doors.forwarded import PROXIES, ForwardedFor, TrustedProxies
 from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.taking import LOOK_S, Connection, Taking, bound, is_reset, left_of, reset_at_close
@@ -68,7 +69,8 @@ class Peer:
 
 class AsgiLimits(msgspec.Struct, frozen=True):
     """`head_timeout_s`: for a whole head, counted from its first byte or from the connection. `slow_reader_timeout_s`:
-    for a client that takes nothing of what is written (taking.py)."""
+    for a client that takes nothing of what is written (taking.py). `proxies`: networks whose hosts speak for their
+    clients (forwarded.py)."""
 
     connections_max: int = 1024
     connections_per_address_max: int = 256
@@ -76,6 +78,7 @@ class AsgiLimits(msgspec.Struct, frozen=True):
     head_timeout_s: float = 10.0
     keep_alive_s: int = 60
     slow_reader_timeout_s: float = 30.0
+    proxies: tuple[str, ...] = ()
 
 
 async def serve_app(
@@ -87,6 +90,9 @@ async def serve_app(
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Until it is cancelled: then what is under way is finished, for `STOP_S` at most."""
+    if limits.proxies:
+        proxies = TrustedProxies(limits.proxies)
+        application = ForwardedFor(application, proxies, limits.connections_per_address_max)
     server = _Server(HostCheck(application, hosts), listener, limits, ready, tls)
     serving = asyncio.ensure_future(server.serve())
     try:
@@ -182,13 +188,21 @@ class _Crowd:
 
     def __init__(self, limits: AsgiLimits) -> None:
         self._limits = limits
+        self._proxies = TrustedProxies(limits.proxies)
         self._of: Counter[str] = Counter()
         self._all = 0
         self._lingering: dict[socket.socket, tuple[str, Taking]] = {}
 
+    def counted_as(self, host: str) -> str:
+        """What `enter` and `leave` call it. Connections of trusted proxies have the places that any address may have
+        at most: their clients are told apart by request."""
+        return PROXIES if self._proxies.has(host) else network_of_host(host)
+
     def enter(self, host: str) -> bool:
         limits = self._limits
-        if self._all >= limits.connections_max or self._of[host] >= limits.connections_per_address_max:
+        wide = max(limits.connections_per_address_max, limits.connections_max * 9 // 10)
+        of_one = wide if host == PROXIES else limits.connections_per_address_max
+        if self._all >= limits.connections_max or self._of[host] >= of_one:
             return False
         self._all += 1
         self._of[host] += 1
@@ -245,7 +259,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     crowd: _Crowd | None  # None: it is counted where its TLS is
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._host = network_of_host(transport.get_extra_info("peername", ("",))[0])
+        host = transport.get_extra_info("peername", ("",))[0]
+        self._host = "" if self.crowd is None else self.crowd.counted_as(host)
         self._entered = self.crowd is None or self.crowd.enter(self._host)
         self._timer: asyncio.TimerHandle | None = None
         self._taking = Taking(self.limits.slow_reader_timeout_s)

@@ -57,6 +57,7 @@ class Openings:
 class Crowd(Protocol):
     """Who is connected, by address."""
 
+    def counted_as(self, host: str) -> str: ...
     def enter(self, host: str) -> bool: ...
     def leave(self, host: str, connection: Connection | None = None) -> None: ...
 
@@ -73,11 +74,12 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._openings = openings
         self._crowd = crowd
         self._entered = self._waits = False
-        self._host = ""
+        self._host = self._counted_as = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._host = network_of_host(transport.get_extra_info("peername", ("",))[0])
-        self._entered = self._crowd.enter(self._host)
+        host = transport.get_extra_info("peername", ("",))[0]
+        self._host, self._counted_as = network_of_host(host), self._crowd.counted_as(host)
+        self._entered = self._crowd.enter(self._counted_as)
         super().connection_made(transport)
         if not self._entered:
             transport.abort()
@@ -85,7 +87,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
     def connection_lost(self, exc: Exception | None) -> None:
         if self._entered:
             self._entered = False
-            self._crowd.leave(self._host, self._transport.get_extra_info("socket"))
+            self._crowd.leave(self._counted_as, self._transport.get_extra_info("socket"))
         super().connection_lost(exc)
 
     def _do_handshake(self) -> None:

@@ -210,6 +210,8 @@ class Engine:
         waiting_polls_per_user_max: int,
         sample_every: int,
         busy_poll_us: int,
+        tcp_proxies: str,  # a line for each network; "": no connection begins with a PROXY protocol header
+        websocket_proxies: str,
     ) -> None: ...
     @property
     def generation(self) -> int: ...

@@ -63,6 +63,8 @@ def make_engine(inheritance: WorkerInheritance) -> Engine:
         waiting_polls_per_user_max=limits.waiting_polls_per_user_max or limits.waiting_polls_max // 2,
         sample_every=settings.telemetry.traces.sample_every if settings.telemetry.enabled else 0,
         busy_poll_us=system.sharding.busy_poll_us,
+        tcp_proxies=settings.proxies.lines_for(settings.proxies.tcp),
+        websocket_proxies=settings.proxies.lines_for(settings.proxies.websocket),
     )
 
 

@@ -15,6 +15,7 @@ _KINDS: Final = {
     "refused_connections": "connections refused: server.connections_max are open",
     "refused_by_address": "connections refused: their address has server.connections_per_address_max open",
     "refused_before_login": "connections refused: server.connections_before_login_max are not logged in",
+    "refused_introductions": "connections of trusted proxies closed: no PROXY protocol header, version 2, came in time",
     "offsets_removed": "stored offsets of deleted users removed, the longest unused first: others needed the places",
     "timeouts": "connections closed: they took longer than one of the timeouts of server.* allows",
 }

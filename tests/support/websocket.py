@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 import struct
-from typing import Final
+from typing import Final, Self
 
 from shardd.client.closing import Closing
 from tests.support import wire
@@ -74,6 +74,14 @@ class WebSocket(Closing):
         self._unread = b""
         if upgrade:
             self.upgrade(*lines)
+
+    @classmethod
+    def over(cls, connection: socket.socket) -> Self:
+        """On a connection that is there already."""
+        made = cls.__new__(cls)
+        made.socket, made._unread = connection, b""
+        made.upgrade()
+        return made
 
     def close(self) -> None:
         self.socket.close()

@@ -55,6 +55,7 @@ static void complete(void *context, const completion *done) {
     case OPERATION_READ: reads_on_read(op->owner, result); break;
     case OPERATION_SYNC: sync_on_complete(op, result); break;
     case OPERATION_UNPACK: segment_compressed_on_read(op->owner, result); break;
+    case OPERATION_INTRODUCTION: introduction_on_receive(op->owner, result); break;
     case OPERATION_ACCEPT: listener_on_accept(op->owner, result, done->more); break;
     case OPERATION_DOORBELL: on_doorbell(e); break;
     case OPERATION_EPOLL:

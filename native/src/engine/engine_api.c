@@ -50,6 +50,7 @@ static int open_parts(engine *e) {
                            .clients_have_names = o->clients_have_names,
                            .sample_every = o->sample_every,
                            .pipeline_window_requests = o->pipeline_window_requests,
+                           .proxies = {[LISTENER_TCP] = o->tcp_proxies, [LISTENER_WEBSOCKET] = o->websocket_proxies},
                            .websocket = o->websocket};
     result = core_open(k, &for_core);
     if (result == 0) result = net_open(&e->net, k, &for_net);

@@ -36,6 +36,7 @@ typedef struct engine_options {
     index_mode cache_indexes;
     io_engine io_engine;
     websocket_settings websocket;
+    const char *tcp_proxies, *websocket_proxies; /* lines of trusted.h; NULL: none */
     tls_mode tls[TLS_PORTS];
     bool clients_have_names; /* by their certificates */
     uint32_t

@@ -35,6 +35,7 @@ typedef enum operation_kind {
     OPERATION_DOORBELL,
     OPERATION_HANDOVER,
     OPERATION_UNPACK,
+    OPERATION_INTRODUCTION,
 } operation_kind;
 
 typedef struct operation {

@@ -23,10 +23,11 @@ conn *conn_find(const net *n, uint64_t id) {
     return c != NULL && !c->closing ? c : NULL;
 }
 
-static void read_address(conn *c) {
+static void read_address(conn *c, const struct sockaddr_storage *from) {
     struct sockaddr_storage peer = {0};
     char host[INET6_ADDRSTRLEN] = "";
-    bool known = stream_peer(&c->stream, &peer);
+    bool known = from != NULL || stream_peer(&c->stream, &peer);
+    if (from != NULL) peer = *from;
     c->network = admission_network(&c->core->links, &peer);
     if (!known) return;
     if (peer.ss_family == AF_UNIX) {
@@ -81,7 +82,7 @@ static void leave(conn *c) {
 }
 
 /* One more connection in the table, not counted yet. NULL: no place or no memory (closed). */
-static conn *enter(net *n, stream s, const dialect *d) {
+static conn *enter(net *n, stream s, const dialect *d, const struct sockaddr_storage *from) {
     conn *c = n->conns.free_count > 0 ? calloc(1, sizeof *c) : NULL;
     if (c == NULL || !events_promise(&n->core->events)) { /* of its end */
         free(c);
@@ -102,7 +103,7 @@ static conn *enter(net *n, stream s, const dialect *d) {
     c->output.operation = operation_of(OPERATION_SEND, c);
     c->input.buffer = c->input.taken = -1;
     c->clocks.progress_us = c->clocks.heartbeat_us = c->clocks.anonymous_us = n->core->now_us;
-    read_address(c);
+    read_address(c, from);
     if (take_up(c, d)) return c;
     leave(c);
     return NULL;
@@ -119,8 +120,8 @@ static void refuse(conn *c, admission why) {
     leave(c);
 }
 
-conn *conn_open(net *n, stream s, const dialect *d) {
-    conn *c = enter(n, s, d);
+conn *conn_open(net *n, stream s, const dialect *d, const struct sockaddr_storage *from) {
+    conn *c = enter(n, s, d, from);
     if (c == NULL) return NULL;
     admission result = admission_enter(&n->core->links, n->core->peer_is_down, &n->options.limits, c->network);
     if (result != ADMITTED) {
@@ -131,8 +132,8 @@ conn *conn_open(net *n, stream s, const dialect *d) {
     return c;
 }
 
-void conn_accept(net *n, stream s, const dialect *d, uint32_t transport) {
-    conn *c = conn_open(n, s, d);
+void conn_accept(net *n, stream s, const dialect *d, uint32_t transport, const struct sockaddr_storage *from) {
+    conn *c = conn_open(n, s, d, from);
     event *v = c != NULL ? events_add(&n->core->events, EVENT_ACCEPTED, conn_id(c)) : NULL;
     if (v == NULL) {
         if (c != NULL) conn_close(c);
@@ -144,9 +145,10 @@ void conn_accept(net *n, stream s, const dialect *d, uint32_t transport) {
     else conn_ready(c);
 }
 
-conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated) {
-    conn *c = enter(n, s, d);
+conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated, uint64_t network) {
+    conn *c = enter(n, s, d, NULL);
     if (c == NULL) return NULL;
+    c->network = network; /* the stream knows its proxy only */
     c->session.authenticated = authenticated;
     admission_add(&n->core->links, c->network, !authenticated);
     return c;

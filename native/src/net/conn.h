@@ -173,10 +173,12 @@ void conn_left_python(conn *c);     /* it has answered, or nobody wants the answ
 void conn_release_sources(conn *c); /* lets go of what the output came from */
 
 /* conn.c */
-conn *conn_open(net *n, stream s, const dialect *d); /* NULL: refused (closed) */
+/* `from`: its address, which a proxy has told; NULL: that of the stream. NULL: refused (closed). */
+conn *conn_open(net *n, stream s, const dialect *d, const struct sockaddr_storage *from);
 /* The same, and tells Python, with what GET_CLIENTS calls the way that it came (docs/protocol/system.md). */
-void conn_accept(net *n, stream s, const dialect *d, uint32_t transport);
-conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated); /* of another shard; NULL: no memory */
+void conn_accept(net *n, stream s, const dialect *d, uint32_t transport, const struct sockaddr_storage *from);
+/* Of another shard, which counted it as `network`. NULL: no memory. */
+conn *conn_adopt(net *n, stream s, const dialect *d, bool authenticated, uint64_t network);
 /* From its next frame on, or from this one, whose head is not complete. False: no memory for it (it closes). */
 bool conn_speak(conn *c, const dialect *d);
 void conn_set_session(conn *c, uint32_t user_id, bool authenticated);

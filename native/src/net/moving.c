@@ -10,6 +10,7 @@
 typedef struct moving_header {
     uint32_t user_id, session_length, unread_length;
     uint8_t authenticated, dialect, reserved[2];
+    uint64_t network;
     iggy09_memory memory;
     char address[ADDRESS_BYTES];
 } moving_header;
@@ -22,6 +23,7 @@ size_t moving_pack(const moving *m, uint8_t *out) {
                             .unread_length = m->unread_length,
                             .authenticated = m->authenticated,
                             .dialect = m->dialect->number,
+                            .network = m->network,
                             .memory = m->memory};
     memcpy(header.address, m->address, sizeof header.address);
     memcpy(out, &header, sizeof header);
@@ -42,6 +44,7 @@ bool moving_unpack(const uint8_t *bytes, size_t length, moving *out) {
     *out = (moving){.dialect = dialect_of(header.dialect),
                     .user_id = header.user_id,
                     .authenticated = header.authenticated != 0,
+                    .network = header.network,
                     .memory = header.memory,
                     .session = bytes + sizeof header,
                     .session_length = header.session_length,
@@ -55,6 +58,7 @@ moving conn_moving(const conn *c, const uint8_t *session, size_t session_length)
     moving m = {.dialect = c->dialect,
                 .user_id = c->session.user_id,
                 .authenticated = c->session.authenticated,
+                .network = c->network,
                 .session = session,
                 .session_length = session_length <= MOVING_SESSION_MAX ? (uint32_t)session_length : UINT32_MAX,
                 .unread = c->input.bytes,
@@ -85,7 +89,7 @@ bool moving_is_new(const uint8_t *bytes, size_t length, listener_kind *kind) {
 }
 
 conn *conn_arrived(net *n, int fd, const moving *m) {
-    conn *c = conn_adopt(n, stream_socket(fd), m->dialect, m->authenticated);
+    conn *c = conn_adopt(n, stream_socket(fd), m->dialect, m->authenticated, m->network);
     if (c == NULL) return NULL;
     memcpy(c->address, m->address, sizeof c->address);
     c->session.user_id = m->user_id;

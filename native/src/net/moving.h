@@ -10,6 +10,7 @@ typedef struct moving {
     const dialect *dialect;
     uint32_t user_id;
     bool authenticated;
+    uint64_t network; /* what its address is counted as */
     char address[ADDRESS_BYTES];
     const uint8_t *session; /* Python's part */
     const uint8_t *unread;  /* bytes of the stream */

@@ -10,6 +10,36 @@
 #define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
 #define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
 
+/* False: no memory, the socket is closed. */
+static bool open_stream(net *n, tls_port port, int fd, stream *out) {
+    stream below = stream_socket(fd);
+    if (n->tls.ports[port].mode != TLS_OFF && !stream_tls(&below, &n->tls, port, fd)) return false;
+    if (port == TLS_OF_WEBSOCKET) return stream_websocket(out, &n->websockets, below);
+    *out = below;
+    return true;
+}
+
+static void accept_from(net *n, listener_kind kind, int fd, const struct sockaddr_storage *from) {
+    bool websocket = kind == LISTENER_WEBSOCKET;
+    stream s = stream_socket(fd);
+    if (kind != LISTENER_UNIX && !open_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, fd, &s)) return;
+    conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP, from);
+}
+
+void net_accept(net *n, listener_kind kind, int fd) {
+    if (!introductions_take(n, kind, fd)) accept_from(n, kind, fd, NULL);
+}
+
+static int open_introductions(net *n) {
+    n->introductions.introduced = accept_from;
+    for (listener_kind kind = 0; kind < LISTENER_KINDS; kind++) {
+        const char *lines = n->options.proxies[kind];
+        if (lines != NULL && !trusted_parse(&n->introductions.proxies[kind], lines)) return -EINVAL;
+        n->options.proxies[kind] = NULL; /* the caller's memory */
+    }
+    return 0;
+}
+
 int net_open(net *n, core *k, const net_options *options) {
     uint32_t places = options->limits.connections + SPARE_PLACES; /* all of them may come to one shard */
     n->core = k;
@@ -26,7 +56,8 @@ int net_open(net *n, core *k, const net_options *options) {
     n->send_bytes_max = quarter < options->dialect->send_bytes_max ? (uint32_t)quarter
                                                                    : options->dialect->send_bytes_max;
     shares_open(n);
-    int result = samples_open(&n->samples, options->sample_every);
+    int result = open_introductions(n);
+    if (result == 0) result = samples_open(&n->samples, options->sample_every);
     if (result == 0) result = websockets_open(&n->websockets, &options->websocket);
     return result != 0 ? result : tls_open(&n->tls, options->tls);
 }
@@ -43,23 +74,8 @@ void net_close(net *n) {
         seats_free(&c->session.seats);
         free(c);
     }
+    introductions_close(n);
     shares_close(n);
-}
-
-/* False: no memory, the socket is closed. */
-static bool open_stream(net *n, tls_port port, int fd, stream *out) {
-    stream below = stream_socket(fd);
-    if (n->tls.ports[port].mode != TLS_OFF && !stream_tls(&below, &n->tls, port, fd)) return false;
-    if (port == TLS_OF_WEBSOCKET) return stream_websocket(out, &n->websockets, below);
-    *out = below;
-    return true;
-}
-
-void net_accept(net *n, listener_kind kind, int fd) {
-    bool websocket = kind == LISTENER_WEBSOCKET;
-    stream s = stream_socket(fd);
-    if (kind != LISTENER_UNIX && !open_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, fd, &s)) return;
-    conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP);
 }
 
 void net_free(net *n) {
@@ -158,6 +174,7 @@ void net_flush_prompt(net *n, int64_t until_us) {
 void net_flush_bulk(net *n, int64_t until_us) { flush_replies(n, &n->bulk_replies, BULK_REPLIES_PER_PASS, until_us); }
 
 void net_begin_checks(net *n) {
+    introductions_check(n);
     if (!net_has_checks(n)) n->check_next = 0;
 }
 
@@ -171,6 +188,7 @@ void net_check_times(net *n, int64_t until_us) {
 }
 
 void net_forgive(net *n, int64_t still_us) {
+    introductions_forgive(n, still_us);
     for (uint32_t set = 0; set < BUFFER_SETS; set++) n->pots[set].privileged_since_us += still_us;
     for (uint32_t i = 0; i < n->conns.capacity; i++)
         if (n->conns.places[i] != NULL) conn_forgive(n->conns.places[i], still_us);
@@ -178,6 +196,7 @@ void net_forgive(net *n, int64_t still_us) {
 
 void net_close_all(net *n, uint32_t status) {
     n->stopping_status = status;
+    introductions_end(n);
     for (uint32_t i = 0; i < n->conns.capacity; i++) {
         conn *c = n->conns.places[i];
         if (c == NULL || c->closing) continue;

@@ -3,6 +3,7 @@
 #define SHARDD_NET_H
 #include "net/admission.h"
 #include "net/conn.h"
+#include "net/introductions.h"
 #include "net/samples.h"
 #include "net/tls.h"
 #include "net/websocket.h"
@@ -26,8 +27,6 @@ static inline uint32_t latency_bucket(int64_t us) {
     uint32_t bucket = 64u - (uint32_t)__builtin_clzll((unsigned long long)us);
     return bucket < LATENCY_BUCKETS ? bucket : LATENCY_BUCKETS - 1;
 }
-
-typedef enum listener_kind { LISTENER_TCP, LISTENER_UNIX, LISTENER_WEBSOCKET, LISTENER_KINDS } listener_kind;
 
 /* What clients are told about how others have come (docs/protocol/system.md#clients). */
 enum { TRANSPORT_TCP = 1, TRANSPORT_WEBSOCKET = 4 };
@@ -61,8 +60,9 @@ typedef struct net_options {
     uint32_t pipeline_window_requests; /* in work on one connection; 1: one at a time */
     websocket_settings websocket;
     tls_mode tls[TLS_PORTS];
-    bool clients_have_names; /* by their certificates: Python is told before their first request */
-    uint32_t sample_every;   /* of requests; 0: none */
+    bool clients_have_names;             /* by their certificates: Python is told before their first request */
+    uint32_t sample_every;               /* of requests; 0: none */
+    const char *proxies[LISTENER_KINDS]; /* lines of trusted.h; NULL: none */
 } net_options;
 
 struct net {
@@ -80,6 +80,7 @@ struct net {
     conn_queue ready_pipelined, ready_anonymous, bulk_replies; /* a slice of each turn */
     tls tls;
     openings openings;
+    introductions introductions;
     uint32_t check_next;    /* connection whose times are looked at next; the capacity: all were */
     void (*go_on)(conn *c); /* shares.c lets it receive more, ... */
     void (*evict)(conn *c); /* ... or closes it */
@@ -114,7 +115,7 @@ static inline bool net_has_checks(const net *n) { return n->check_next < n->conn
 
 /* A socket that was accepted at a listener of that kind, here or in another worker. */
 void net_accept(net *n, listener_kind kind, int fd);
-int net_open(net *n, core *k, const net_options *options); /* 0 or -ENOMEM */
+int net_open(net *n, core *k, const net_options *options); /* 0, -ENOMEM or -EINVAL */
 void net_close(net *n);                                    /* after io; memory of the pool goes with it */
 void net_free(net *n);
 /* The parts of a turn. */

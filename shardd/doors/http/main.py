@@ -42,6 +42,7 @@ def _limits(options: HttpOptions) -> AsgiLimits:
         connections_per_address_max=options.connections_per_address_max,
         head_timeout_s=options.server.partial_frame_timeout_ms / 1000,
         slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
+        proxies=options.proxies.networks if options.proxies.http else (),
     )
 
 

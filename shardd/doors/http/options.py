@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.http import Http
+from shardd.config.proxies import Proxies
 from shardd.config.schema import Settings
 from shardd.doors.options import ConnectionOptions
 
@@ -16,6 +17,7 @@ COMMAND: Final = ("-m", "shardd.doors.http.main")
 
 class HttpOptions(ConnectionOptions, frozen=True):
     http: Http
+    proxies: Proxies
 
     @property
     def processes(self) -> int:
@@ -25,7 +27,8 @@ class HttpOptions(ConnectionOptions, frozen=True):
 def encode_options(settings: Settings) -> bytes:
     """Which issuers are trusted is a matter of the workers."""
     jwt = msgspec.structs.replace(settings.http.jwt, trusted_issuers=())
-    return msgspec.msgpack.encode(HttpOptions(settings.server, msgspec.structs.replace(settings.http, jwt=jwt)))
+    http = msgspec.structs.replace(settings.http, jwt=jwt)
+    return msgspec.msgpack.encode(HttpOptions(settings.server, http, settings.proxies))
 
 
 def decode_options(data: bytes) -> HttpOptions:

@@ -267,11 +267,11 @@ crash-delete: native ## kill -9 while something is made, purged, deleted or roll
 	@$(BIN)/python -m tests.crash.delete_kills $(CRASH_ARGS)
 
 .PHONY: crash-clean
-crash-clean: native ## 300 kills of -9, one at each step of retention and of compressing (CRASH_ARGS="--kills 300 --seed N")
+crash-clean: native ## 300 kills of -9, one at each step of retention and of compressing, both engines in turns (CRASH_ARGS="--kills 300 --seed N --engine NAME")
 	@$(BIN)/python -m tests.crash.clean_kills $(CRASH_ARGS)
 
 .PHONY: crash-archive
-crash-archive: native ## 300 kills of -9, one at each step of archiving (CRASH_ARGS="--kills 300 --seed N")
+crash-archive: native ## 300 kills of -9, one at each step of archiving, both engines in turns (CRASH_ARGS="--kills 300 --seed N --engine NAME")
 	@$(BIN)/python -m tests.crash.archive_kills $(CRASH_ARGS)
 
 .PHONY: vopr
@@ -280,7 +280,7 @@ vopr: native ## an hour of everything at once against one server, judged; plante
 	@nice -n 15 $(BIN)/python -m tests.vopr --seconds $(VOPR_SECONDS) $(VOPR_ARGS)
 
 .PHONY: crash-producers
-crash-producers: native ## 300 kills of -9, one at each step of what idempotent producers need (CRASH_ARGS="--kills 300 --seed N")
+crash-producers: native ## 300 kills of -9, one at each step of what idempotent producers need, both engines in turns (CRASH_ARGS="--kills 300 --seed N --engine NAME")
 	@$(BIN)/python -m tests.crash.producer_kills $(CRASH_ARGS)
 
 fmt: setup ## format all sources

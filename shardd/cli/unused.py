@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, Final
 
 from shardd.cli.declared import Option
@@ -10,7 +11,7 @@ from shardd.cli.identity import identifier
 from shardd.cli.reading import bounds_of
 from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
 
-COLUMNS: Final = ("partition", "kind", "consumer", "stored", "used_at_us", "user", "members")
+COLUMNS: Final = ("partition", "kind", "consumer", "stored", "used_at_us", "user", "members", "may_come_back")
 Unused = Annotated[
     str | None, Option("--unused", about="Of all consumers and groups, those that were not used for so long: 30d.")
 ]
@@ -22,14 +23,18 @@ async def list_unused(remote: Remote, stream: str, topic: str, age: str | None) 
 
 
 async def delete_unused(remote: Remote, stream: str, topic: str, age: str, *, dry_run: bool, yes: bool) -> None:
-    """Groups with members stay. What is used before its turn comes stays, too."""
+    """Groups stay that have members or whose members may come back. What is used before its turn comes stays, too."""
     age_us = _age_us(age)
-    rows = [row for row in await _found(remote, stream, topic, age_us, delete=False) if not row["members"]]
+    found = await _found(remote, stream, topic, age_us, delete=False)
+    rows = [row for row in found if not row["members"] and not row["may_come_back"]]
     if rows and not dry_run:
         loss = f"{len(rows)} stored offsets of {stream}/{topic} go; a consumer that comes back begins again."
         remote.confirm(loss, yes=yes)
         rows = await _found(remote, stream, topic, age_us, delete=True)
     remote.show(rows, COLUMNS)
+    if held := sum(row["may_come_back"] for row in found):
+        sentence = f"{held} stored offsets of groups stay, their members may come back (offsets.expiry_group_hold)"
+        print(f"shardd: {sentence}", file=sys.stderr)
 
 
 def _age_us(age: str) -> int:
@@ -56,6 +61,7 @@ async def _found(remote: Remote, stream: str, topic: str, age_us: int, *, delete
                     "used_at_us": each.used_us,
                     "user": each.user,
                     "members": each.members,
+                    "may_come_back": each.may_come_back,
                 }
                 for each in page.offsets
             ]

@@ -12,6 +12,8 @@ from shardd.client.wire import Identifier, Reader
 _CODE: Final = 0x5344_0013
 _OFFSET: Final = struct.Struct("<BIQQIQB")
 _GROUP: Final = 2
+_HAS_MEMBERS: Final = 1
+_MAY_COME_BACK: Final = 2
 _NO_USER: Final = (1 << 32) - 1
 
 
@@ -32,4 +34,6 @@ def _decode(answer: bytes) -> values.UnusedOffsets:
 def _offset(reader: Reader) -> values.UnusedOffset:
     kind, consumer, value, used_us, user, _name, members = reader.unpack(_OFFSET)
     owner = None if user == _NO_USER else user
-    return values.UnusedOffset(kind == _GROUP, consumer, value, used_us, owner, bool(members))
+    return values.UnusedOffset(
+        kind == _GROUP, consumer, value, used_us, owner, members == _HAS_MEMBERS, members == _MAY_COME_BACK
+    )

@@ -202,7 +202,8 @@ class Extensions:
 @dataclass(frozen=True)
 class UnusedOffset:
     """What a consumer, or with `group` a group, has stored. `user`: whose it is, None: nobody's. `members`: a group
-    that has some now."""
+    that has some now. `may_come_back`: a group whose last member went lately, or that none has joined since the server
+    started lately. A deletion leaves both."""
 
     group: bool
     consumer: int
@@ -210,6 +211,7 @@ class UnusedOffset:
     used_us: int
     user: int | None
     members: bool
+    may_come_back: bool
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ class OffsetExpiry:
         self._engine, self._metadata = engine, metadata
         self._calls, self._unused = calls, unused
         self._age_us, self._interval_s = settings.expiry_us, settings.expiry_check_interval_ms / 1000
-        self._group_hold_us = settings.expiry_group_hold_ms * 1000
         self._expired = 0
 
     def start(self, jobs: JobScheduler) -> None:
@@ -109,7 +108,7 @@ class OffsetExpiry:
         stream, topic, number = found
         home = self._calls.home(stream, topic, topic.partitions[number])
         try:
-            deleted = await self._unused.expire(stream, topic, home, page.rows, self._age_us, self._group_hold_us)
+            deleted = await self._unused.expire(stream, topic, home, page.rows, self._age_us)
         except ShardError as error:
             _log.warning(
                 "stored offsets of %s/%s partition %d do not expire now: %s", stream.name, topic.name, number, error

@@ -4,6 +4,7 @@ their deletion. Sans-IO, both directions. Layout: docs/extensions.md#unused-offs
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import Final
 
 import msgspec
@@ -39,9 +40,17 @@ class UnusedOffsets(msgspec.Struct, frozen=True):
         return address + _TAIL.pack(self.partition, self.first, self.age_us) + wire.u8(self.delete)
 
 
+class Members(IntEnum):
+    """Of a group; all but NONE keep what it stored."""
+
+    NONE = 0  # also of a consumer
+    SOME = 1
+    MAY_COME_BACK = 2  # the last one went lately, or the server has started lately
+
+
 class UnusedOffset(msgspec.Struct, frozen=True):
     """`consumer`: number of a consumer, or id of a group. `user`: of the last store, NO_USER: it counts for none.
-    `name`: hash of the consumer's name, 0: it has none. `members`: of a group that has some now."""
+    `name`: hash of the consumer's name, 0: it has none."""
 
     kind: int
     consumer: int
@@ -49,7 +58,7 @@ class UnusedOffset(msgspec.Struct, frozen=True):
     used_us: int
     user: int
     name: int
-    members: bool
+    members: Members
 
     def encode(self) -> bytes:
         return _ENTRY.pack(*msgspec.structs.astuple(self))
@@ -74,4 +83,4 @@ class UnusedPage(msgspec.Struct, frozen=True):
 
 def _entry(reader: Reader) -> UnusedOffset:
     kind, consumer, value, used_us, user, name, members = _ENTRY.unpack(reader.take(_ENTRY.size))
-    return UnusedOffset(kind, consumer, value, used_us, user, name, bool(members))
+    return UnusedOffset(kind, consumer, value, used_us, user, name, Members(members))

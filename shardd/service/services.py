@@ -102,7 +102,7 @@ class Services:
         self.bounds = BoundsService(metadata, statistics, parts.threads, data_directory, self.partition_calls)
         self.leases = LeaseService(metadata, self.partition_calls)
         self.offsets = OffsetService(metadata, statistics, self.partition_calls, self.groups, asked)
-        self.unused_offsets = UnusedOffsetService(metadata, self.partition_calls, self.members)
+        self.unused_offsets = UnusedOffsetService(metadata, self.partition_calls, self.members, parts.settings.offsets)
         self.messages = MessageService(metadata, self.partition_calls, self.groups, asked, engine)
         self.waits = MessageWaits(asked)
         self.routes = RouteService(metadata, engine)

@@ -1,7 +1,7 @@
 """`make crash-archive`: kill -9 at each step on which a segment of a topic with `archive=required` leaves its log, is
 made an entry of the spool, copied to a directory, acknowledged and deleted.
 
-    python -m tests.crash.archive_kills [--kills N] [--seed N] [--lanes N]
+    python -m tests.crash.archive_kills [--kills N] [--seed N] [--lanes N] [--engine io_uring|epoll]
 
 Lanes, kills and the judge of what is served are those of clean_kills.py. Here everything expires soon. In the lanes
 *directory* the server itself copies entries to a plain directory; in the lanes *acks* this program is the archive: it
@@ -14,17 +14,20 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from shardd.log import layout, spool
 from shardd.log.spool import Acknowledgement, SpoolManifest
 from tests.crash import faults
-from tests.crash.clean_kills import CLEANING, Kind, Lane, Step, main
+from tests.crash.clean_kills import CLEANING, SERVING, Kind, Lane, Step, main
 from tests.crash.fault_control import TORN
+from tests.crash.kill_figures import ENGINES
 from tests.support import wire
 
 ENTRIES: Final = (
+    *SERVING,
     Step("a log leaves for the archive, or is gathered", "rename", ".log$", 4),
     Step("an index leaves for the archive, or is gathered", "rename", ".index$", 4),
     Step("a manifest leaves for the archive, or is gathered", "rename", ".manifest$", 4),
@@ -65,11 +68,11 @@ WHOLE_S: Final = 300.0  # for the archive to have everything, in any case
 class ArchiveLane(Lane):
     """`acks`: this program is the archive."""
 
-    def __init__(self, root: Path, kind: Kind, seed: int) -> None:
+    def __init__(self, root: Path, kind: Kind, seed: int, engines: Sequence[str] = ENGINES) -> None:
         self.acks = kind.name == "archive by acks"
         self.target = root / "target"
         self.taken: dict[int, bytes] = {}  # payloads by offset that this program has archived
-        super().__init__(root, kind, seed)
+        super().__init__(root, kind, seed, engines)
 
     def settings(self) -> dict[str, str]:
         return {} if self.acks else {"SHARDD_SYSTEM_ARCHIVE_DIRECTORY": str(self.target)}

@@ -1,14 +1,15 @@
 """`make crash-clean`: kill -9 at each step of cleaning (segments sealed by age, the log start written, files that
 leave) and of compressing (temporary files, digests, renames, the plain file that leaves).
 
-    python -m tests.crash.clean_kills [--kills N] [--seed N] [--lanes N]
+    python -m tests.crash.clean_kills [--kills N] [--seed N] [--lanes N] [--engine io_uring|epoll]
 
-fault_preload.c kills the worker at the n-th call of one kind on files with one name, before it or in the middle of a
-write; the engine is epoll, io_uring syncs in the kernel. A lane is a server with one topic, which one thread fills and
-reads until the kill comes; the server is then started again, or its supervisor goes on. What is read is judged at every
-moment: nothing that was acknowledged and has not expired is missing, nothing expired is served, no message is another
-one. At the end of a lane the digests of all segments are compared with their bytes, and with everything expired nothing
-is left but one empty segment.
+fault_preload.c kills the worker at the n-th call of one kind on files with one name: before it, in the middle of a
+write, or after a sync or a rename. What the engine on io_uring gives to its ring counts as such a call when it is
+submitted. A lane is a server with one topic, which one thread fills and reads until the kill comes; then the server is
+started again, on the other engine (without --engine), or its supervisor goes on. What is read is judged all the time:
+nothing that was acknowledged and has not expired is missing, nothing expired is served, no message is another one. At
+the end of a lane the digests of all segments are compared with their bytes; with everything expired nothing is left
+but one empty segment.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -40,10 +40,11 @@ from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.topic_settings import SetTopicSettings
 from tests.crash import faults
-from tests.crash.fault_control import DIE, TORN, FaultControl
+from tests.crash.fault_control import AFTER, AFTER_OF, DIE, TORN, FaultControl
+from tests.crash.kill_figures import ENGINES, Figures, engines_of_this_run, report
 from tests.support import wire
 from tests.support.expiry_observer import ExpiryObserver
-from tests.support.server import ONE_SHARD, Server
+from tests.support.server import IO_ENGINE_VARIABLE, ONE_SHARD, Server
 
 STREAM, TOPIC = "s", "t"
 BATCH: Final = 8
@@ -56,7 +57,6 @@ RECORDS: Final = (".log", ".blocks", ".blocks.tmp")
 SEGMENT_FILES: Final = ("log", "index", "manifest")
 BESIDE: Final = (*(f".{each}" for each in SEGMENT_FILES), ".blocks", ".tmp")
 SETTINGS: Final = ONE_SHARD | {
-    "SHARDD_SYSTEM_IO_ENGINE": "epoll",
     "SHARDD_SYSTEM_SEGMENT_SIZE": "32 KiB",
     "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "20 ms",
     "SHARDD_DATA_MAINTENANCE_MESSAGES_INTERVAL": "100 ms",
@@ -66,7 +66,8 @@ SETTINGS: Final = ONE_SHARD | {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a worker dies: a call of one kind on such a file, one of the first `at_max`."""
+    """Where a worker dies: a call of one kind on such a file, one of the first `at_max`. DIE: before it, or after it,
+    where that can be."""
 
     about: str
     operation: str
@@ -75,7 +76,12 @@ class Step:
     how: int = DIE
 
 
+SERVING: Final = (  # on io_uring these are entries of the ring
+    Step("what was sent is synced", "sync", ".log$", 4),
+    Step("a log is read", "read", ".log$"),
+)
 CLEANING: Final = (
+    *SERVING,
     Step("the next segment: its log is made", "open", ".log$", 4),
     Step("the next segment: its manifest is written", "write", ".manifest.tmp$"),
     Step("the next segment: half of its manifest is written", "write", ".manifest.tmp$", how=TORN),
@@ -90,6 +96,8 @@ CLEANING: Final = (
     Step("the trash is emptied", "unlink", "/trash/"),
 )
 COMPRESSING: Final = (
+    *SERVING,
+    Step("blocks are read", "read", ".blocks$"),
     Step("the file of blocks is made", "open", ".blocks.tmp$"),
     Step("blocks are written", "write", ".blocks.tmp$"),
     Step("half of the blocks are written", "write", ".blocks.tmp$", how=TORN),
@@ -126,35 +134,6 @@ KINDS: Final = (
 )
 
 
-@dataclass
-class Figures:
-    """Of all lanes."""
-
-    killed: Counter[str] = field(default_factory=Counter)  # by step
-    did_not_come: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    findings: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)  # lanes that ended before all was done and judged, and why
-
-    def add(self, other: Figures) -> None:
-        self.killed += other.killed
-        self.did_not_come += other.did_not_come
-        self.counts += other.counts
-        self.findings += other.findings
-        self.cut += other.cut
-
-    def __str__(self) -> str:
-        counts = self.counts
-        return (
-            f"{self.killed.total()} kills at {len(self.killed)} steps, {counts['starts']} starts; "
-            f"{counts['acknowledged']:,} messages acknowledged, {counts['polls']:,} polls with {counts['served']:,} "
-            f"messages judged, {counts['digests']} digests compared ({counts['compressed']} of compressed segments); "
-            f"{counts['archived']:,} messages in archives; {counts['swept']} indexes, manifests without a log swept; "
-            f"{counts['duplicates']:,} batches sent again, {counts['epochs']} epochs; "
-            f"{self.did_not_come.total()} steps did not come; {len(self.findings)} findings"
-        )
-
-
 class Observed(Protocol):
     """What judges a lane."""
 
@@ -169,7 +148,7 @@ class Observed(Protocol):
 class Lane:
     """A server, its topic, and what is known about it."""
 
-    def __init__(self, root: Path, kind: Kind, seed: int) -> None:
+    def __init__(self, root: Path, kind: Kind, seed: int, engines: Sequence[str] = ENGINES) -> None:
         root.mkdir(parents=True)
         self.kind, self.random, self.figures = kind, random.Random(f"{kind.name} {seed}"), Figures()
         self.control = FaultControl(root)
@@ -178,10 +157,14 @@ class Lane:
         self.observer = ExpiryObserver(kind.expiry_us, kind.kept)
         self.directory = layout.partition_directory(self.server.data_dir, 0, 0, 0)
         self.number = self.worker_kills = 0
+        self.engines = self.random.sample(engines, len(engines))
+        self.engine = ""
 
     # ---- life ----
 
     def start(self) -> None:
+        self.engine = self.engines[self.figures.counts["starts"] % len(self.engines)]
+        self.server.change({IO_ENGINE_VARIABLE: self.engine})
         self.server.start(SERVED_S)
         self.figures.counts["starts"] += 1
         self.worker_kills = 0
@@ -231,11 +214,16 @@ class Lane:
             time.sleep(self.kind.pause_s if grows else 0.2)
         raise TimeoutError("the step did not come")
 
+    def arm(self, step: Step) -> None:
+        after = step.how == DIE and step.operation in AFTER_OF and self.random.random() < 0.5
+        how = AFTER if after else step.how
+        self.control.arm(step.operation, step.path_part, self.random.randint(1, step.at_max), 5, how=how)
+
     def kill_at(self, step: Step) -> None:
         """Everything that the lane does until it is served again."""
         with wire.connect(self.server.address) as connection:
             self.look(connection)
-            self.control.arm(step.operation, step.path_part, self.random.randint(1, step.at_max), 5, how=step.how)
+            self.arm(step)
             try:
                 self.work(connection)
             except (OSError, wire.StatusError) as problem:  # TimeoutError is an OSError
@@ -250,6 +238,8 @@ class Lane:
             self.figures.did_not_come[step.about] += 1
             return
         self.figures.killed[step.about] += 1
+        self.figures.engines[self.engine] += 1
+        self.figures.on_ring[step.about] += self.control.was_on_ring
         self.worker_kills += 1
         if self.worker_kills > WORKER_KILLS_MAX or self.random.random() < 0.6:
             self.server.kill_supervisor()
@@ -350,26 +340,18 @@ def run(
     kinds: Sequence[Kind] = KINDS,
     lane_of: type[Lane] = Lane,
     stopping: threading.Event | None = None,
+    engines: Sequence[str] | None = None,
 ) -> Figures:
-    """`lanes` at once; each kind has its share of the kills. `stopping`: no more kills; what was done is judged."""
+    """`lanes` at once; each kind has its share of the kills. `stopping`: no more kills; what was done is judged.
+    `engines`: a lane takes them in turns."""
+    chosen = engines_of_this_run() if engines is None else engines
     figures, stop = Figures(), stopping or threading.Event()
     shares = [kills // lanes + (lane < kills % lanes) for lane in range(lanes)]
-    made = [lane_of(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane) for lane in range(lanes)]
+    made = [lane_of(root / f"lane-{lane}", kinds[lane % len(kinds)], seed + lane, chosen) for lane in range(lanes)]
     with ThreadPoolExecutor(lanes) as pool:
         for done in pool.map(lambda pair: pair[0].run(pair[1], stop), zip(made, shares, strict=True)):
             figures.add(done)
     return figures
-
-
-def report(name: str, figures: Figures, minutes: float, seed: int) -> tuple[list[str], int]:
-    """Lines and exit status: 0 only when every kill was done, everything was judged and nothing was found."""
-    lines = [f"{count:5} {about}" for about, count in sorted(figures.killed.items())]
-    lines += [f"      did not come {count} times: {about}" for about, count in sorted(figures.did_not_come.items())]
-    lines += [f"FINDING {finding}" for finding in figures.findings[:20]]
-    lines += [f"CUT SHORT {why}" for why in figures.cut]
-    verdict = "cut short, which proves nothing" if figures.cut else "whole"
-    lines.append(f"{name}: {verdict}: {figures}; {minutes:.1f} minutes; seed {seed}")
-    return lines, 1 if figures.findings or figures.cut else 0
 
 
 def main(name: str, kinds: Sequence[Kind], lane_of: type[Lane]) -> int:
@@ -378,6 +360,7 @@ def main(name: str, kinds: Sequence[Kind], lane_of: type[Lane]) -> int:
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--lanes", type=int, default=5)
+    parser.add_argument("--engine", choices=ENGINES, default=None, help="default: both, in turns")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
     stopping = threading.Event()
@@ -386,7 +369,8 @@ def main(name: str, kinds: Sequence[Kind], lane_of: type[Lane]) -> int:
     print(f"seed {seed}", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shardd-clean-", ignore_cleanup_errors=True) as directory:
-        figures = run(Path(directory), given.kills, seed, given.lanes, kinds, lane_of, stopping)
+        engines = None if given.engine is None else (given.engine,)
+        figures = run(Path(directory), given.kills, seed, given.lanes, kinds, lane_of, stopping, engines)
     lines, status = report(name, figures, (time.monotonic() - began) / 60, seed)
     print("\n".join(lines))
     return status

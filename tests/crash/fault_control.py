@@ -10,9 +10,10 @@ from pathlib import Path
 
 OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename", "unlink", "mkdir")
 SOURCE = Path(__file__).with_name("fault_preload.c")
-_FIELDS = struct.Struct("<8I224s256s")
+_FIELDS = struct.Struct("<9I220s256s")
 _FOR_EVER = 2**31
-FAIL, SHORT, LIE, DIE, TORN, HANG = range(6)
+FAIL, SHORT, LIE, DIE, TORN, HANG, AFTER = range(7)
+AFTER_OF = ("sync", "rename")
 
 
 class FaultControl:
@@ -41,8 +42,12 @@ class FaultControl:
     ) -> None:
         """From now on: call `at` (from 1; 0: calls are only counted) of this operation on such a path fails, or (reads
         and writes) does half, or (writes) nothing while it claims to have done all, or its process is killed before it
-        or (writes) in the middle of it, or it hangs until `disarm`. A path_part with a $ at its end is the end of the
-        path. `sector`: only reads of that byte of a file."""
+        or (writes) in the middle of it or (`AFTER_OF`) after it, or it hangs until `disarm`. A path_part with a $ at
+        its end is the end of the path. `sector`: only reads of that byte of a file.
+
+        What an engine on io_uring submits to its ring (reads of files, syncs of what sends have written) counts only
+        where a process is to die: the kernel makes those calls, nothing can stand before them."""
+        assert how != AFTER or operation in AFTER_OF
         times = _FOR_EVER if for_ever else 1
         fields = (
             OPERATIONS.index(operation) + 1,
@@ -53,6 +58,7 @@ class FaultControl:
             0,
             0,
             0 if sector is None else sector + 1,
+            0,
             path_part.encode(),
             b"",
         )
@@ -63,4 +69,9 @@ class FaultControl:
         """Since `arm`: calls seen, calls failed and the path of the last one that failed."""
         self._map[:4] = bytes(4)
         fields = _FIELDS.unpack(self._map[:])
-        return fields[5], fields[6], fields[9].rstrip(b"\0").decode()
+        return fields[5], fields[6], fields[10].rstrip(b"\0").decode()
+
+    @property
+    def was_on_ring(self) -> bool:
+        """Whether the last call that was due since `arm` was an entry of a ring."""
+        return bool(_FIELDS.unpack(self._map[:])[8])

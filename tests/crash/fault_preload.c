@@ -1,11 +1,13 @@
 /* Between a server and libc (LD_PRELOAD): lets the n-th call of one kind on files whose path contains a text (or ends
  * with it, where a $ follows) fail, or the process die at it. A shared file, named by FAULT_CONTROL, says which;
- * tests/crash/fault_control.py writes it. With reads armed nothing counts as cached, so that the engine's threads
- * read. */
+ * tests/crash/fault_control.py writes it. With reads armed nothing counts as cached, so that the engine's threads or
+ * its ring read. What goes through a ring passes no call of libc: there the process can only die, when its entry is
+ * submitted. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,17 +22,20 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* LIE: a write that says that it wrote everything and wrote nothing. DIE: before the call; TORN: in the middle of a
- * write. HANG: until nothing is armed any more, then it does what was asked. */
-enum { SHORT = 1, LIE, DIE, TORN, HANG };
+/* LIE: a write that says that it wrote everything and wrote nothing. DIE: before the call; AFTER it (syncs, renames,
+ * what is submitted to a ring); TORN: in the middle of a write. HANG: until nothing is armed any more, then it does
+ * what was asked. */
+enum { SHORT = 1, LIE, DIE, TORN, HANG, AFTER };
 enum { OP_OPEN = 1, OP_WRITE, OP_READ, OP_SYNC, OP_TRUNCATE, OP_ALLOCATE, OP_RENAME, OP_UNLINK, OP_MKDIR };
 
 typedef struct control {
-    _Atomic uint32_t op, at, times, error, shorten, calls, injected, sector;
-    char match[224];
+    _Atomic uint32_t op, at, times, error, shorten, calls, injected, sector, ring;
+    char match[220];
     char failed[256]; /* out: the path of the last call that failed */
 } control;
 static control *c;
+/* Of the call under way: the process dies after it; it submits to a ring. */
+static _Thread_local bool is_last, on_ring;
 
 __attribute__((constructor)) static void attach(void) {
     const char *name = getenv("FAULT_CONTROL");
@@ -57,26 +62,40 @@ static int fails(const char *path) {
     uint32_t call = atomic_fetch_add(&c->calls, 1) + 1, at = c->at;
     if (at == 0 || call < at || call - at >= c->times) return 0;
     atomic_fetch_add(&c->injected, 1);
+    c->ring = on_ring;
     snprintf(c->failed, sizeof(c->failed), "%s", path + (strlen(path) > 255 ? strlen(path) - 255 : 0));
     if (c->shorten == DIE) die();
     if (c->shorten == HANG) {
         while (c->op != 0) usleep(10000);
         return 0;
     }
+    if (c->shorten == AFTER) {
+        is_last = true;
+        return 0;
+    }
     errno = (int)c->error;
     return 1;
 }
 
+static int done(long result) {
+    if (is_last) die();
+    return (int)result;
+}
+
 static int path_fails(uint32_t op, const char *path) { return c != NULL && c->op == op && fails(path); }
 
-static int file_fails(uint32_t op, int fd) {
-    char link[32], path[4096];
-    if (c == NULL || c->op != op) return 0;
+/* False: it has no name. */
+static bool name_of(int fd, char *path, size_t room) {
+    char link[32];
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof(path) - 1);
-    if (length <= 0) return 0;
-    path[length] = '\0';
-    return fails(path);
+    ssize_t length = readlink(link, path, room - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+static int file_fails(uint32_t op, int fd) {
+    char path[4096];
+    return c != NULL && c->op == op && name_of(fd, path, sizeof path) && fails(path);
 }
 
 /* A read, only of the bytes around `sector` - 1 where that is not 0. */
@@ -110,11 +129,10 @@ int openat(int directory, const char *path, int flags, ...) {
     mode_t mode = mode_of(flags, rest);
     va_end(rest);
     if (c != NULL && c->op == OP_OPEN && directory != AT_FDCWD && path[0] != '/') {
-        char link[32], whole[4096 + 256];
-        snprintf(link, sizeof(link), "/proc/self/fd/%d", directory);
-        ssize_t length = readlink(link, whole, 4095);
-        if (length > 0) {
-            snprintf(whole + length, sizeof(whole) - (size_t)length, "/%.200s", path);
+        char whole[4096 + 256];
+        if (name_of(directory, whole, 4096)) {
+            size_t length = strlen(whole);
+            snprintf(whole + length, sizeof(whole) - length, "/%.200s", path);
             if (fails(whole)) return -1;
         }
     } else if (path_fails(OP_OPEN, path)) {
@@ -193,8 +211,8 @@ ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t position, in
 ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t position, int flags)
     __attribute__((alias("preadv2")));
 
-int fdatasync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fdatasync, fd); }
-int fsync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : (int)syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : done(syscall(SYS_fdatasync, fd)); }
+int fsync(int fd) { return file_fails(OP_SYNC, fd) ? -1 : done(syscall(SYS_fsync, fd)); }
 
 int ftruncate(int fd, off_t length) {
     return file_fails(OP_TRUNCATE, fd) ? -1 : (int)syscall(SYS_ftruncate, fd, length);
@@ -207,7 +225,7 @@ int fallocate(int fd, int mode, off_t from, off_t length) {
 int fallocate64(int fd, int mode, off_t from, off_t length) __attribute__((alias("fallocate")));
 
 int rename(const char *from, const char *to) {
-    return path_fails(OP_RENAME, from) ? -1 : (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
+    return path_fails(OP_RENAME, from) ? -1 : done(syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
 }
 
 int unlink(const char *path) {
@@ -216,4 +234,57 @@ int unlink(const char *path) {
 
 int mkdir(const char *path, mode_t mode) {
     return path_fails(OP_MKDIR, path) ? -1 : (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+/* ---- a ring: what the library is about to submit ---- */
+
+static uint32_t operation_of(uint8_t opcode) {
+    switch (opcode) {
+    case IORING_OP_FSYNC: return OP_SYNC;
+    case IORING_OP_READ:
+    case IORING_OP_READV: return OP_READ;
+    case IORING_OP_WRITE:
+    case IORING_OP_WRITEV: return OP_WRITE;
+    default: return 0;
+    }
+}
+
+/* Dies, or tells to do so when the kernel has the entries. */
+static void meet(const struct io_uring *ring) {
+    char path[4096];
+    if (c == NULL || c->op == 0 || (c->shorten != DIE && c->shorten != AFTER)) return;
+    on_ring = true;
+    for (unsigned at = ring->sq.sqe_head; at != ring->sq.sqe_tail; at++) {
+        const struct io_uring_sqe *entry = &ring->sq.sqes[at & ring->sq.ring_mask];
+        if (operation_of(entry->opcode) == c->op && name_of(entry->fd, path, sizeof path)) fails(path);
+    }
+    on_ring = false;
+}
+
+/* The library is no dependency of the program that is started, so it is not among the next ones. */
+static void *of_library(const char *name) {
+    void *library = dlopen("liburing.so.2", RTLD_NOW | RTLD_NOLOAD), *found = library ? dlsym(library, name) : NULL;
+    if (found == NULL) abort();
+    return found;
+}
+
+int io_uring_submit(struct io_uring *ring) {
+    static __typeof__(io_uring_submit) *real;
+    if (real == NULL) real = of_library("io_uring_submit");
+    meet(ring);
+    return done(real(ring));
+}
+
+int io_uring_submit_and_wait(struct io_uring *ring, unsigned wanted) {
+    static __typeof__(io_uring_submit_and_wait) *real;
+    if (real == NULL) real = of_library("io_uring_submit_and_wait");
+    meet(ring);
+    return done(real(ring, is_last ? 0 : wanted)); /* who dies does not wait for the kernel */
+}
+
+int io_uring_submit_and_get_events(struct io_uring *ring) {
+    static __typeof__(io_uring_submit_and_get_events) *real;
+    if (real == NULL) real = of_library("io_uring_submit_and_get_events");
+    meet(ring);
+    return done(real(ring));
 }

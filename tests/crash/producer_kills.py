@@ -1,7 +1,7 @@
 """`make crash-producers`: kill -9 at each step of what an idempotent producer needs: an append, a checkpoint, a roll, a
 new epoch, a recovery.
 
-    python -m tests.crash.producer_kills [--kills N] [--seed N] [--lanes N]
+    python -m tests.crash.producer_kills [--kills N] [--seed N] [--lanes N] [--engine io_uring|epoll]
 
 Lanes and kills are those of clean_kills.py. One thread sends for two producers and for somebody without one, in turns.
 What got no answer is sent again until it gets one. Now and then a batch of the window is sent again that has had its
@@ -24,6 +24,7 @@ from shardd.protocol.producers import InitProducer, Produced, ProducedKind, Prod
 from tests.crash import faults
 from tests.crash.clean_kills import SERVED_S, STEP_WAIT_S, STREAM, TOPIC, Kind, Lane, Observed, Step, main
 from tests.crash.fault_control import TORN
+from tests.crash.kill_figures import ENGINES
 from tests.support import wire
 from tests.support.once_observer import Batch, OnceObserver, payloads
 
@@ -42,7 +43,7 @@ APPEND: Final = (
     Step("half of the records is written behind their place", "write", ".log$", 8, TORN),
     Step("an index is written", "write", ".index$", 4),
 )
-CHECKPOINT: Final = (
+CHECKPOINT: Final = (  # on io_uring these are entries of the ring
     Step("a log is synced", "sync", ".log$"),
     Step("the places are synced", "sync", "/producers$"),
     Step("an index is synced", "sync", ".index$"),
@@ -95,8 +96,8 @@ class Producer:
 class ProducerLane(Lane):
     """Judged by a `OnceObserver`."""
 
-    def __init__(self, root: Path, kind: Kind, seed: int) -> None:
-        super().__init__(root, kind, seed)
+    def __init__(self, root: Path, kind: Kind, seed: int, engines: Sequence[str] = ENGINES) -> None:
+        super().__init__(root, kind, seed, engines)
         self.once = OnceObserver(kind.kept)
         self.producers = [Producer(name) for name in range(PRODUCERS)]
         self.plain = 0
@@ -201,7 +202,7 @@ class ProducerLane(Lane):
                 self.work(connection)
             except (OSError, wire.StatusError):
                 self.control.disarm()
-                self.control.arm(step.operation, step.path_part, self.random.randint(1, step.at_max), 5, how=step.how)
+                self.arm(step)
         self.worker_kills += 1
         faults.wait_until_served(self.server.address, STREAM, TOPIC, [0], SERVED_S)
         self.go_on_after(step, self.control.disarm()[1])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash import faults
-from tests.crash.clean_kills import CLEANING, COMPRESSING, KINDS, STREAM, TOPIC, Figures, Kind, Lane, report, run
+from tests.crash.clean_kills import CLEANING, COMPRESSING, KINDS, STREAM, TOPIC, Kind, Lane, run
+from tests.crash.kill_figures import Figures, report
 from tests.support import wire
 from tests.support.expiry_observer import ExpiryObserver
 

@@ -12,6 +12,7 @@ import pytest
 from shardd.config.schema import NEVER
 from shardd.config.units import format_offset_expiry_us, parse_offset_expiry_us
 from shardd.log.offsets_table import OFFSET_CONSUMER, OFFSET_GROUP
+from shardd.protocol.unused_offsets import Members
 from tests.server import test_unused_offsets
 from tests.server.test_unused_offsets import DAY_US, OLD, PARTITIONS, SETTINGS, found, joined
 from tests.support import wire
@@ -87,7 +88,7 @@ def test_a_group_keeps_what_it_stored_for_a_time_after_a_start_and_after_its_las
         await_figure(server, "jobs.offset_expiry.runs", figure(server, "jobs.offset_expiry.runs") + 4)
         assert stored(root) == kept
         member = joined(server)
-        assert all(entry.members for entry in found(root, 0, 0).values() if entry.kind == OFFSET_GROUP)
+        assert found(root, 0, 0)[GROUP].members == Members.SOME
         member.close()
         await_no_members(root)
         await_figure(server, "jobs.offset_expiry.runs", figure(server, "jobs.offset_expiry.runs") + 4)
@@ -96,7 +97,7 @@ def test_a_group_keeps_what_it_stored_for_a_time_after_a_start_and_after_its_las
 
 def await_no_members(root: wire.Wire) -> None:
     deadline = time.monotonic() + 60
-    while any(entry.members for entry in found(root, 0, 0).values()):
+    while found(root, 0, 0)[GROUP].members == Members.SOME:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

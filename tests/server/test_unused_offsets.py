@@ -18,13 +18,14 @@ from shardd.log.stored_offsets import read_table, write_table
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
-from shardd.protocol.unused_offsets import NO_USER, PLACES_AT_ONCE, UnusedOffset, UnusedOffsets, UnusedPage
+from shardd.protocol.unused_offsets import NO_USER, PLACES_AT_ONCE, Members, UnusedOffset, UnusedOffsets, UnusedPage
 from tests.cli.transcript import Shell
 from tests.server.test_revocation import EVERYTHING, create_user
 from tests.support import wire
 from tests.support.server import Server
 
 SETTINGS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}  # some requests go to the owner on the other shard
+AT_ONCE = SETTINGS | {"SHARDD_OFFSETS_EXPIRY_GROUP_HOLD": "10 ms"}  # after its last member a group keeps nothing
 PARTITIONS = 4
 DAY_US = 86_400_000_000
 OLD = (1, 2, 3)
@@ -82,7 +83,7 @@ def found(
 
 
 def test_what_was_not_used_for_long_is_told_and_deleted_and_the_rest_stays(data: Path) -> None:
-    with Server(data, SETTINGS) as server, wire.connect(server.address) as root:
+    with Server(data, AT_ONCE) as server, wire.connect(server.address) as root:
         now_us = time.time_ns() // 1000
         for partition in range(PARTITIONS):
             everything = found(root, partition, 0)
@@ -95,16 +96,37 @@ def test_what_was_not_used_for_long_is_told_and_deleted_and_the_rest_stays(data:
             assert not found(root, partition, 50 * DAY_US)
         member = joined(server)
         for partition in range(PARTITIONS):
-            assert found(root, partition, 30 * DAY_US)[OFFSET_GROUP, 0].members
+            assert found(root, partition, 30 * DAY_US)[OFFSET_GROUP, 0].members == Members.SOME
             root.poll(0, 0, partition, strategy=NEXT, count=1, who=2)  # it goes on: in use again
             deleted = found(root, partition, 30 * DAY_US, delete=True)
             assert set(deleted) == {(OFFSET_CONSUMER, 1), (OFFSET_CONSUMER, 3)}
         member.close()
-    with Server(data, SETTINGS) as server, wire.connect(server.address) as root:
+    with Server(data, AT_ONCE) as server, wire.connect(server.address) as root:
         for partition in range(PARTITIONS):
             left = set(found(root, partition, 0))
             assert left == {(OFFSET_CONSUMER, 2), (OFFSET_CONSUMER, 5), (OFFSET_GROUP, 0)}
             assert set(found(root, partition, 30 * DAY_US, delete=True)) == {(OFFSET_GROUP, 0)}  # it has no member now
+
+
+def test_a_group_whose_members_may_come_back_keeps_what_it_stored(data: Path) -> None:
+    """After a start, and after its last member has gone: for `offsets.expiry_group_hold`."""
+    group = {(OFFSET_GROUP, 0)}
+    with Server(data, SETTINGS) as server, wire.connect(server.address) as root:
+        for partition in range(PARTITIONS):
+            deleted = found(root, partition, 30 * DAY_US, delete=True)
+            assert set(deleted) == {(OFFSET_CONSUMER, each) for each in OLD}
+            [left] = found(root, partition, 30 * DAY_US).values()
+            assert left.kind == OFFSET_GROUP and left.members == Members.MAY_COME_BACK
+        member = joined(server)
+        assert [each.members for each in found(root, 0, 30 * DAY_US).values()] == [Members.SOME]
+        member.close()
+        deadline = time.monotonic() + 60
+        while (left := found(root, 0, 30 * DAY_US)[OFFSET_GROUP, 0]).members == Members.SOME:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert left.members == Members.MAY_COME_BACK
+        assert not found(root, 0, 30 * DAY_US, delete=True)
+        assert set(found(root, 0, 30 * DAY_US)) == group
 
 
 def test_a_deletion_needs_an_age_and_the_right_to_change_the_topic(data: Path) -> None:
@@ -141,7 +163,7 @@ def test_many_are_told_in_pages(tmp_path: Path) -> None:
 
 @pytest.fixture
 def shell(data: Path, tmp_path: Path) -> Iterator[Shell]:
-    with Server(data, SETTINGS) as server:
+    with Server(data, AT_ONCE) as server:
         yield Shell(server.address, tmp_path)
 
 
@@ -159,3 +181,15 @@ def test_offset_list_and_delete_by_age(shell: Shell) -> None:
     for words in ("delete s t --unused 0s --yes", "delete s t --yes", "list s t 5 --unused 3d", "delete s t 5 -y"):
         said = shell.run(f"shardd offset {words}")
         assert said.startswith("shardd: ") and said.endswith("[2]\n"), said
+
+
+def test_offset_delete_leaves_and_names_groups_whose_members_may_come_back(data: Path, tmp_path: Path) -> None:
+    with Server(data, SETTINGS) as server:
+        shell = Shell(server.address, tmp_path)
+        listed = shell.run("shardd offset list s t --unused 30d -o jsonl")
+        assert listed.count('"members":false,"may_come_back":true') == PARTITIONS
+        for words in ("--dry-run", "--yes"):
+            said = shell.run(f"shardd offset delete s t --unused 30d {words} -o jsonl")
+            assert said.count('"kind":"consumer"') == len(OLD) * PARTITIONS and '"kind":"group"' not in said
+            assert f"shardd: {PARTITIONS} stored offsets of groups stay, their members may come back" in said
+        assert shell.run("shardd offset list s t --unused 30d -o jsonl").count('"kind":"group"') == PARTITIONS

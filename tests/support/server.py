@@ -71,6 +71,10 @@ class Server:
 
     # ---- life ----
 
+    def change(self, env: Mapping[str, str]) -> None:
+        """Settings from the next start on."""
+        self._env |= env
+
     def spawn(self) -> subprocess.Popen[bytes]:
         """Starts the process and does not wait for it to be ready."""
         assert self._process is None or self._process.poll() is not None, "it runs already"

@@ -86,7 +86,7 @@ class Ledger:
         self.start = 0  # at the last look
         self.rules = [Rules()]  # that held at some time since the last look; the last one holds
         self.budget_bytes = 0  # what DELETE_SEGMENTS may have removed since the last look
-        self.late_budget_bytes = 0  # the same of requests without an answer
+        self._late_bytes = 0  # the same of requests without an answer
         self.late_until_s = 0.0  # when none of them is under way any more
         self.retained = False  # whether retention has removed something: a kill may give it back
         self.life = 0
@@ -101,6 +101,11 @@ class Ledger:
 
     def note(self, sentence: str) -> None:
         self.journal.append((time.monotonic(), sentence))
+
+    @property
+    def late_budget_bytes(self) -> int:
+        """What DELETE_SEGMENTS without an answer may still remove."""
+        return self._late_bytes if time.monotonic() <= self.late_until_s else 0
 
     # ---- what was done ----
 
@@ -136,13 +141,13 @@ class Ledger:
 
     def deletes(self, segments: int) -> None:
         """By DELETE_SEGMENTS; without an answer it may happen at any time."""
-        self.late_budget_bytes += segments * SEGMENT_BYTES_MOST
+        self._late_bytes = self.late_budget_bytes + segments * SEGMENT_BYTES_MOST
         self.late_until_s = time.monotonic() + LATE_S
         self.note(f"deletes {segments} segments")
 
     def deleted(self, segments: int) -> None:
         """This was answered."""
-        self.late_budget_bytes -= segments * SEGMENT_BYTES_MOST
+        self._late_bytes -= segments * SEGMENT_BYTES_MOST
         self.budget_bytes += segments * SEGMENT_BYTES_MOST
         self.note(f"{segments} segments are deleted")
 
@@ -151,7 +156,7 @@ class Ledger:
         self.earlier |= {number: each for number, each in self.sent.items() if each.unanswered}
         self.sent, self.seen = {}, {}
         self.start, self.rules = 0, [rules]
-        self.budget_bytes = self.late_budget_bytes = 0
+        self.budget_bytes = self._late_bytes = 0
         self.retained = False
         self.life += 1
         self.note(f"begins life {self.life}, goes by {rules}")
@@ -251,8 +256,6 @@ class Ledger:
         if look.start <= self.start:
             return
         now_s = time.monotonic()
-        if now_s > self.late_until_s:
-            self.late_budget_bytes = 0
         by_rules = max(self._allowed(rules, look, now_s) for rules in self.rules)
         allowed = self._deleted(look, by_rules)
         self.retained |= any(rules.removes for rules in self.rules)
@@ -262,7 +265,7 @@ class Ledger:
                 f" {by_rules} without deletions; began at {self.start}"
             )
         by_deletions = sum(self._bytes_least(offset) for offset in range(by_rules, look.start))
-        self.late_budget_bytes -= min(max(by_deletions - self.budget_bytes, 0), self.late_budget_bytes)
+        self._late_bytes -= min(max(by_deletions - self.budget_bytes, 0), self._late_bytes)
 
     def _allowed(self, rules: Rules, look: Look, now_s: float) -> int:
         if not rules.retention:

@@ -29,7 +29,7 @@ from tests.vopr.subject import STREAM, Subject
 DISK: Final = "512m"
 STUCK_S: Final = 120.0
 START_S: Final = 120.0
-ENGINES: Final = ("epoll", "io_uring")  # the second one writes, reads and syncs inside the kernel: no call of it fails
+ENGINES: Final = ("epoll", "io_uring")  # the second one reads and syncs the log inside the kernel: none of that fails
 
 
 @dataclass

@@ -192,6 +192,23 @@ def test_canary_deletion_that_got_no_answer_a_minute_ago_explains_nothing() -> N
     assert len(found) == 1 and ledger.late_budget_bytes == 0
 
 
+def test_canary_deletion_without_an_answer_explains_a_small_topic_for_a_minute(tmp_path: Path) -> None:
+    """Also where its partition has lost nothing since: others of the topic have."""
+    found: list[str] = []
+    number, kind = next((number, each) for number, each in enumerate(KINDS) if each.name == "size")
+    archive = Archive(tmp_path, tmp_path)
+    subject = Subject(Target("nowhere", STREAM, "size"), kind, number, 0, archive, threading.Lock(), found.append)
+    nothing = [Look(0, 0, [])] * len(subject.ledgers)
+    subject.ledgers[0].deletes(1000)
+    subject._judge_topic(nothing)
+    assert found == []
+    subject.ledgers[0].late_until_s = 0.0
+    subject._judge_topic(nothing)
+    assert len(found) == 1 and found[0].endswith(f": 0 bytes are left of {kind.topic_bytes}")
+    subject.ledgers[0].deletes(1)
+    assert subject.ledgers[0].late_budget_bytes == SEGMENT_BYTES_MOST, "what has ended does not begin again"
+
+
 def test_message_that_left_unseen_and_is_told_of_later_counts_once() -> None:
     found: list[str] = []
     ledger = Ledger(1, 0, found.append)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shardd.cli.durations import duration_us
 from shardd.cli.identity import identifier
 from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
+from shardd.config.digits import number_of
 
 if TYPE_CHECKING:
     from shardd.client.commands import Command
@@ -37,9 +38,9 @@ def start_of(text: str) -> Start:
         return Start(text)
     if text.startswith("@"):
         return Start("time", time_us(text[1:]))
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and int(digits) < 1 << 64:
-        return Start("last" if text.startswith("-") else "offset", int(digits))
+    number = number_of(text.removeprefix("-"))
+    if number is not None and number < 1 << 64:
+        return Start("last" if text.startswith("-") else "offset", number)
     raise CommandError(f"{text!r} is no place to begin: earliest, latest, an offset, -N, @-1h or @DATE", EXIT_USAGE)
 
 
@@ -50,8 +51,8 @@ def time_us(text: str) -> int:
 
     if text.startswith("-"):
         return max(0, time.time_ns() // 1000 - duration_us(text[1:]))
-    if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
-        number = int(text)
+    number = number_of(text)
+    if number is not None and number < 1 << 64:
         return number * next((unit for end, unit in _UNITS if number < end), 1)
     try:
         found = datetime.fromisoformat(text)

@@ -116,6 +116,7 @@ typedef struct polled {
     const uint8_t *data, *end;
     uint32_t partition, count;
     uint64_t current_offset, next_offset; /* `next_offset`: behind the last message, 0: there is none */
+    uint64_t last_checksum;               /* of that message */
     uint64_t payload_bytes;
 } polled;
 
@@ -142,6 +143,7 @@ static bool read_polled(const uint8_t *answer, Py_ssize_t size, Py_ssize_t head_
                 end - at - (ptrdiff_t)RECORD_HEADER_SIZE >= (ptrdiff_t)payload_size_of(at) + headers_size_of(at);
         if (whole) {
             out->next_offset = load_u64(at + 24) + 1;
+            out->last_checksum = load_u64(at);
             out->payload_bytes += payload_size_of(at);
             at = behind(at);
         }
@@ -254,14 +256,15 @@ static PyObject *payload_lines(PyObject *module, PyObject *args) {
         out += payload_size_of(record);
         *out++ = '\n';
     }
-    return Py_BuildValue("(kKN)", (unsigned long)p.count, (unsigned long long)p.next_offset, lines);
+    return Py_BuildValue("(kKKN)", (unsigned long)p.count, (unsigned long long)p.next_offset,
+                         (unsigned long long)p.last_checksum, lines);
 }
 
 static PyMethodDef functions[] = {
     {"records_of", records_of, METH_VARARGS, "Records of payloads."},
     {"encode_batch", encode_batch, METH_VARARGS, "The payload of SEND_MESSAGES."},
     {"decode_polled", decode_polled, METH_VARARGS, "Partition, current offset and messages of a poll."},
-    {"payload_lines", payload_lines, METH_VARARGS, "Count, next offset and payloads of a poll, a line each."},
+    {"payload_lines", payload_lines, METH_VARARGS, "Count, next offset, last checksum and payloads of a poll."},
     {NULL, NULL, 0, NULL},
 };
 

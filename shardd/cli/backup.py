@@ -182,7 +182,7 @@ def _data_directory(config: Path | None, data: Path | None) -> Path:
 
 def _rate(text: str) -> int:
     try:
-        return parse_size_bytes(int(text) if text.isdecimal() else text)
+        return parse_size_bytes(text)
     except ValueError as error:
         _fail(f"--rate-bytes-per-second: {error}", EXIT_USAGE)
 

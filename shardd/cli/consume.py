@@ -36,6 +36,7 @@ class Messages(NamedTuple):
 
     size: int
     next_offset: int
+    last_checksum: int
     messages: list[Message]
 
 
@@ -43,7 +44,9 @@ def messages(answer: bytes) -> Messages:
     from shardd.client.codec import decode_polled
 
     found = decode_polled(answer).messages
-    return Messages(len(found), found[-1].offset + 1 if found else 0, found)
+    if not found:
+        return Messages(0, 0, 0, found)
+    return Messages(len(found), found[-1].offset + 1, found[-1].checksum, found)
 
 
 class Sink:
@@ -121,7 +124,7 @@ async def _as_member(remote: Remote, stream: str, topic: str, options: Options, 
         commit="manual",
         start=_first_start(options.start),
         batch_messages=min(options.limit or COUNT_MAX, COUNT_MAX),
-        when_reset=lambda reset: tell(reset_sentence(f"{stream}/{topic}", reset.partition, reset.next_offset)),
+        when_reset=lambda reset: tell(reset_sentence(f"{stream}/{topic}", reset)),
         when_lost=lambda loss: tell(sentence_of(f"{stream}/{topic}", loss)),
     ) as consumer:
         while not sink.full:

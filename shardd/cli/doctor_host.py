@@ -15,6 +15,7 @@ import shardd
 from shardd.cli.doctor_report import Finding, Roots, ok, problem, warning
 from shardd.config.cgroups import cpu_quota, memory_limit_bytes
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
+from shardd.config.digits import number_of
 from shardd.config.schema import Settings
 from shardd.config.topology import TopologyError, format_list, read_nodes
 from shardd.config.units import format_duration_us, format_size
@@ -55,7 +56,8 @@ def kernel_version(release: str) -> tuple[int, int]:
     """ "6.1.0-13-amd64" -> (6, 1); (0, 0) for what is not a version."""
     major, _, rest = release.partition(".")
     minor = rest.partition(".")[0].partition("-")[0]
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+    numbers = number_of(major), number_of(minor)
+    return (0, 0) if numbers[0] is None or numbers[1] is None else (numbers[0], numbers[1])
 
 
 def _engine(settings: Settings, roots: Roots) -> Finding:
@@ -197,7 +199,8 @@ def _available_bytes(roots: Roots) -> float:
 
 def _meminfo(roots: Roots) -> dict[str, float]:
     lines = (line.split() for line in (roots.read(roots.proc / "meminfo") or "").splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024.0 for words in lines if len(words) > 1 and words[1].isdecimal()}
+    numbers = ((words[0].rstrip(":"), number_of(words[1])) for words in lines if len(words) > 1)
+    return {name: number * 1024.0 for name, number in numbers if number is not None}
 
 
 def _gib(size_bytes: float) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shardd.cli.durations import duration_us
 from shardd.cli.identity import identifier
 from shardd.cli.remote import EXIT_USAGE, CommandError, Remote
+from shardd.config.digits import number_of
 
 if TYPE_CHECKING:
     from shardd.client.commands import Command
+    from shardd.client.messages import Polled
     from shardd.client.values import PartitionBounds
 
 READER: Final = "shardd-cli"
@@ -36,9 +38,9 @@ def start_of(text: str) -> Start:
         return Start(text)
     if text.startswith("@"):
         return Start("time", time_us(text[1:]))
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and int(digits) < 1 << 64:
-        return Start("last" if text.startswith("-") else "offset", int(digits))
+    number = number_of(text.removeprefix("-"))
+    if number is not None and number < 1 << 64:
+        return Start("last" if text.startswith("-") else "offset", number)
     raise CommandError(f"{text!r} is no place to begin: earliest, latest, an offset, -N, @-1h or @DATE", EXIT_USAGE)
 
 
@@ -49,8 +51,8 @@ def time_us(text: str) -> int:
 
     if text.startswith("-"):
         return max(0, time.time_ns() // 1000 - duration_us(text[1:]))
-    if text.isascii() and text.isdecimal() and int(text) < 1 << 64:
-        number = int(text)
+    number = number_of(text)
+    if number is not None and number < 1 << 64:
         return number * next((unit for end, unit in _UNITS if number < end), 1)
     try:
         found = datetime.fromisoformat(text)
@@ -111,16 +113,30 @@ async def polled(
     *,
     grows: bool = False,
 ) -> AsyncIterator[Any]:
-    """Answers `read(answer)` with `.next_offset` and `.size`, partition by partition in turn, until all ends are
-    reached. A span without end tells on the standard error what is gone and goes on; CommandError, behind the last
-    answer, when offsets of one with an end are gone. `grows`: partitions come and go, and the reading has no end."""
+    """Answers `read(answer)` with `.size`, `.next_offset` and `.last_checksum`, partition by partition in turn, until
+    all ends are reached. A span without end tells on the standard error what is gone and goes on; CommandError, behind
+    the last answer, when offsets of one with an end are gone. `grows`: partitions come and go, and the reading has no
+    end."""
     import asyncio
 
     from shardd.cli.places import Places, asks_positions
-    from shardd.client.errors import NotFoundError
+    from shardd.client import statuses
+    from shardd.client.commands import Command
+    from shardd.client.errors import NotFoundError, ServerError
 
     positions = await asks_positions(remote)
+
+    async def first_from(partition: int, offset: int) -> Polled | None:
+        try:
+            return await remote.client.call(poll_of(stream, topic, partition, offset, 1, positions=positions))
+        except ServerError as error:
+            if error.status != statuses.INVALID_MESSAGE_CHECKSUM:
+                raise
+            return None
+
     places = Places(f"{stream}/{topic}", spans, read, grows=grows)
+    session = remote.client.session
+    await places.begin(session, first_from)
     while grows or places.here:
         if places.is_due:
             await places.grow(lambda: bounds_of(remote, stream, topic))
@@ -130,9 +146,11 @@ async def polled(
                 places.here.pop(place.partition)
                 continue
             count = COUNT_MAX if place.end < 0 else min(COUNT_MAX, place.end - place.at)
-            command = poll_command(stream, topic, place.partition, place.at, count, positions=positions)
+            command = poll_of(stream, topic, place.partition, place.at, count, positions=positions)
             try:
-                answer = await remote.client.call(command)
+                answer = await remote.client.call(Command(command.code, command.payload, bytes, command.repeatable))
+                if not await places.believes(place, session, first_from):
+                    continue
             except NotFoundError as error:
                 places.leave(place, error)
                 continue
@@ -146,13 +164,11 @@ async def polled(
         raise CommandError("; ".join(gone))
 
 
-def poll_command(
-    stream: str, topic: str, partition: int, offset: int, count: int, *, positions: bool
-) -> Command[bytes]:
+def poll_of(stream: str, topic: str, partition: int, offset: int, count: int, *, positions: bool) -> Command[Polled]:
     """`positions`: the server tells histories, and bounds the bytes of an answer."""
     from shardd.client import commands
 
-    asked = commands.poll(
+    return commands.poll(
         READER,
         identifier(stream),
         identifier(topic),
@@ -162,4 +178,3 @@ def poll_command(
         count=count,
         bytes_max=BYTES_MAX if positions else None,
     )
-    return commands.Command(asked.code, asked.payload, bytes, asked.repeatable)

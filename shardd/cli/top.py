@@ -15,6 +15,7 @@ from shardd.cli.whom import Whom, whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
 from shardd.client.errors import SettingsError
 from shardd.client.transport import way_to
+from shardd.config.digits import number_of
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 
@@ -37,7 +38,7 @@ def check_address(address: str) -> str:
     if address.startswith("unix:/"):
         return address
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not 0 < (number_of(port) or 0) < 65536:
         raise TopError(f"{address!r} is no address; write host:port, unix:/path or shardd+tls://host:port")
     return address
 

@@ -104,19 +104,7 @@ class Histories:
         """The same, and nothing becomes of the place."""
 
         async def look(offset: int) -> Mark | Verdict | None:
-            polled = await ask(offset)
-            if polled is None:
-                return None
-            here, now = place.history, polled.history
-            if polled.partition != place.partition or (now is not None and now.incarnation == 0):
-                return Verdict.UNTOLD  # the member does not have the partition, as the next poll tells
-            if here is not None and now is not None and here.incarnation != now.incarnation:
-                return Verdict.SAME  # the next answer tells which history there is
-            if polled.messages:
-                return Mark(polled.messages[0].offset, polled.messages[0].checksum)
-            if now is None and not polled.current_offset:
-                return None  # it is empty, or not of this member
-            return Verdict.OTHER if offset > polled.current_offset else None  # it ends before what was read
+            return seen_at(place, await ask(offset), offset)
 
         verdict = await self._remembered.compare(place.partition, look)
         if verdict is Verdict.UNKNOWN:
@@ -209,6 +197,22 @@ class Histories:
         _log.warning("%s: %s: offset %d is void", self._topic, reset, reset.next_offset)
         if self._when_reset is not None:
             self._when_reset(reset)
+
+
+def seen_at(place: Place, polled: Polled | None, offset: int) -> Mark | Verdict | None:
+    """What an answer with the first message from the offset of a mark on says of that mark, as `compared` wants it."""
+    if polled is None:
+        return None
+    here, now = place.history, polled.history
+    if polled.partition != place.partition or (now is not None and now.incarnation == 0):
+        return Verdict.UNTOLD  # the member does not have the partition, as the next poll tells
+    if here is not None and now is not None and here.incarnation != now.incarnation:
+        return Verdict.SAME  # the next answer tells which history there is
+    if polled.messages:
+        return Mark(polled.messages[0].offset, polled.messages[0].checksum)
+    if now is None and not polled.current_offset:
+        return None  # it is empty, or not of this member
+    return Verdict.OTHER if offset > polled.current_offset else None  # it ends before what was read
 
 
 def is_another(place: Place, polled: Polled) -> bool:

@@ -74,11 +74,12 @@ def with_history(answer: bytes, polled: Polled) -> Polled:
 
 
 class PayloadLines(NamedTuple):
-    """The payloads of a poll, each with a line feed behind it. `size`: how many. `next_offset`: behind the last one, 0
-    when there is none."""
+    """The payloads of a poll, each with a line feed behind it. `size`: how many. `next_offset`: behind the last one;
+    `last_checksum`: of that one; both 0 when there is none."""
 
     size: int
     next_offset: int
+    last_checksum: int
     data: bytes
 
 
@@ -141,11 +142,11 @@ def decode_polled(answer: bytes, head_size: int = POLLED_HEAD.size) -> Polled:
 
 def payload_lines(answer: bytes, head_size: int = POLLED_HEAD.size) -> PayloadLines:
     """Nothing else of a message is made. ProtocolError."""
-    lines, next_offset, at = [], 0, head_size
+    lines, next_offset, checksum, at = [], 0, 0, head_size
     try:
         _, _, count = POLLED_HEAD.unpack_from(answer)
         for _ in range(count):
-            _, _, offset, _, _, headers_bytes, payload_bytes, _ = RECORD_HEAD.unpack_from(answer, at)
+            checksum, _, offset, _, _, headers_bytes, payload_bytes, _ = RECORD_HEAD.unpack_from(answer, at)
             begin = at + RECORD_HEAD.size
             end = begin + payload_bytes
             at = end + headers_bytes
@@ -156,7 +157,7 @@ def payload_lines(answer: bytes, head_size: int = POLLED_HEAD.size) -> PayloadLi
     except struct.error as error:
         raise ProtocolError("a poll's answer is cut") from error
     lines.append(b"")
-    return PayloadLines(count, next_offset, b"\n".join(lines))
+    return PayloadLines(count, next_offset, checksum, b"\n".join(lines))
 
 
 def encode_headers(headers: Mapping[str, Header]) -> bytes:

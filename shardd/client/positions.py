@@ -7,6 +7,7 @@ from typing import Final
 from shardd.client import commands
 from shardd.client.errors import SettingsError
 from shardd.client.messages import History
+from shardd.config.digits import number_of
 
 Start = str | int
 """Where nothing is stored: "earliest", "latest", an offset, or "time:MICROSECONDS" (since 1970, of the server)."""
@@ -22,8 +23,9 @@ def strategy_of(start: Start) -> tuple[int, int]:
         return commands.FIRST, 0
     if start == "latest":
         return commands.LAST, 0
-    if isinstance(start, str) and start.startswith(_TIME) and start[len(_TIME) :].isdecimal():
-        return commands.TIMESTAMP, int(start[len(_TIME) :])
+    time_us = number_of(start[len(_TIME) :]) if isinstance(start, str) and start.startswith(_TIME) else None
+    if time_us is not None and time_us < 1 << 64:
+        return commands.TIMESTAMP, time_us
     raise SettingsError(f'start is "earliest", "latest", an offset or "time:MICROSECONDS", not {start!r}')
 
 

@@ -39,8 +39,10 @@ class Session:
         *,
         refuses_at_once: bool = False,
     ) -> None:
-        """`refuses_at_once`: a first connection that is refused is not tried again."""
+        """`refuses_at_once`: a first connection that is refused is not tried again. `connections`: how many there
+        were."""
         self.settings = settings
+        self.connections = 0
         self._final_refusal = refuses_at_once
         self._opened = opened
         self._link: Link | None = None
@@ -87,6 +89,7 @@ class Session:
         self._connecting = None
         if not task.cancelled() and task.exception() is None:
             self._link, self._final_refusal = task.result(), False
+            self.connections += 1
 
     async def _open(self) -> Link:
         link = await open_link(self.settings)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shardd.config.digits import number_of
 from shardd.config.nodes import ClusterNodeSettings
 
 OTHERS_PATH: Final = "cluster.node.others"
@@ -61,9 +62,9 @@ def _parse_node(entry: object) -> dict[str, Any]:
 
 
 def _parse_port(value: object) -> int:
-    if isinstance(value, int | str) and not isinstance(value, bool) and str(value).isdecimal():
-        port = int(value)
-        if 1 <= port <= 65535:
+    if isinstance(value, int | str) and not isinstance(value, bool):
+        port = number_of(str(value))
+        if port is not None and 1 <= port <= 65535:
             return port
     raise ValueError(f"{value!r} is no port; 1 to 65535")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.config.cgroups import cpu_quota
+from shardd.config.digits import number_of
 from shardd.config.numa import PREFIX, NumaError, numa_cpus, parse_numa
 from shardd.config.numa import node_numbers as numa_node_numbers
 from shardd.config.topology import SYSTEM, TopologyError, format_list, parse_list, read_nodes
@@ -42,9 +43,10 @@ def check_cpu_allocation(value: object) -> str:
     span = _RANGE.fullmatch(text)
     if span is not None and int(span[1]) >= int(span[2]):
         raise ValueError(f"{value!r} is an empty range; the end is exclusive")
-    if text.isdecimal() and not 1 <= int(text) <= SHARDS_MAX:
+    count = number_of(text)
+    if count is not None and not 1 <= count <= SHARDS_MAX:
         raise ValueError(f"{value!r} is out of range; 1 to {SHARDS_MAX} shards")
-    if text != "all" and span is None and not text.isdecimal():
+    if text != "all" and span is None and count is None:
         raise ValueError(f"{value!r} is no CPU allocation; write {_FORMS}")
     return text
 

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shardd.config.digits import number_of
+
 ISSUERS_PATH: Final = "http.jwt.trusted_issuers"
 ISSUERS_MAX: Final = 10
 TEXT_CHARACTERS_MAX: Final = 1024
@@ -79,8 +81,9 @@ def _text(entry: dict[Any, Any], name: str, default: str | None = None) -> str:
 
 
 def _number(issuer: str, value: object) -> int:
-    if isinstance(value, int | str) and not isinstance(value, bool) and str(value).isdecimal() and int(value) < 2**32:
-        return int(value)
+    found = number_of(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    if found is not None and found < 2**32:
+        return found
     raise ValueError(f"{issuer}: user_id {value!r} is no id of a user")
 
 

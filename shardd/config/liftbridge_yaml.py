@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shardd.config.digits import number_of
 from shardd.config.liftbridge import MESSAGE_BYTES_MAX
 from shardd.config.units import parse_bool, parse_duration_us
 
@@ -247,9 +248,10 @@ def _path(value: object) -> str:
 
 def _port(value: object) -> int:
     text = _text(value)
-    if not (text.isascii() and text.isdecimal() and 0 <= int(text) < 1 << 16):
+    port = number_of(text)
+    if port is None or port >= 1 << 16:
         raise ValueError(f"{text!r} is no port")
-    return int(text)
+    return port
 
 
 def _host_and_port(value: object) -> tuple[str, int]:
@@ -268,7 +270,12 @@ def _servers(value: object) -> list[str]:
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{value!r} is no number")
-    return int(value)
+    if isinstance(value, int):
+        return value
+    found = number_of(value.strip().lstrip("+-"))
+    if found is None:
+        raise ValueError(f"{value!r} is no number")
+    return -found if value.strip().startswith("-") else found
 
 
 def _limit(value: object) -> int:
@@ -281,9 +288,9 @@ def _duration(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{value!r} is no duration")
     text = str(value)
-    if isinstance(value, int) or text.lstrip("-").isdecimal():
-        duration_us = max(int(value), 0) // 1_000
-        positive = int(value) > 0
+    if isinstance(value, int) or number_of(text.removeprefix("-")) is not None:
+        duration_us = max(_whole(value), 0) // 1_000
+        positive = _whole(value) > 0
     else:
         duration_us = 0 if text.startswith("-") else parse_duration_us(_without_nanoseconds(text))
         positive = duration_us > 0
@@ -292,8 +299,8 @@ def _duration(value: object) -> str:
 
 def _without_nanoseconds(text: str) -> str:
     """Go writes "1h0m0.5s" and "500ns"; nobody sets the latter."""
-    if text.endswith("ns") and text[:-2].isdecimal():
-        return f"{int(text[:-2]) // 1_000} us"
+    if text.endswith("ns") and (found := number_of(text[:-2])) is not None:
+        return f"{found // 1_000} us"
     return text
 
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.digits import number_of
+
 PATH_BYTES_MAX: Final = 107
 """What fits into a struct sockaddr_un with its end."""
 _UID_MAX: Final = 2**32 - 2
@@ -47,13 +49,14 @@ def parse_users(value: object) -> dict[int, str]:
     for entry in entries:
         uid, colon, name = entry.partition(":") if isinstance(entry, str) else ("", "", "")
         uid, name = uid.strip(), name.strip()
-        if not colon or not (uid.isascii() and uid.isdecimal()) or int(uid) > _UID_MAX:
+        number = number_of(uid)
+        if not colon or number is None or number > _UID_MAX:
             raise ValueError(f'{entry!r} is no entry such as "1000:alice"')
         if len(name.encode()) not in _USER_NAME_BYTES:
             raise ValueError(f"{name!r} cannot be the name of a user")
-        if int(uid) in users:
-            raise ValueError(f"the uid {int(uid)} stands there twice")
-        users[int(uid)] = name
+        if number in users:
+            raise ValueError(f"the uid {number} stands there twice")
+        users[number] = name
     return users
 
 

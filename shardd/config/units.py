@@ -8,6 +8,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from shardd.config.digits import number_of
 from shardd.config.schema import NEVER
 
 _SIZE_UNITS: Final = {
@@ -46,8 +47,9 @@ def parse_size_bytes(value: object) -> int:
         if text in _ZERO_WORDS:
             return 0
         match = _SIZE.fullmatch(text)
-        if text.isdecimal():
-            size = int(text)
+        number = number_of(text)
+        if number is not None:
+            size = number
         elif match is None or match[2] not in _SIZE_UNITS:
             raise ValueError(f"{value!r} is no size; write it like 512 MiB, 1 GB or 4096")
         else:
@@ -142,9 +144,9 @@ def parse_address(value: object) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         raise ValueError(f"{value!r} is no address; write it like 127.0.0.1:8090 or [::1]:8090") from None
-    if (address.version == 6) != bracketed or not port.isdecimal() or int(port) > 65535:
+    if (address.version == 6) != bracketed or (port_number := number_of(port)) is None or port_number > 65535:
         raise ValueError(f"{value!r} is no address; write it like 127.0.0.1:8090 or [::1]:8090")
-    return format_address(str(address), int(port))
+    return format_address(str(address), port_number)
 
 
 def format_address(host: str, port: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardd.config.codecs import parse_codec as parse_algorithm
+from shardd.config.digits import number_of
 from shardd.config.schema import INDEX_MODES
 
 LOG_LEVELS: Final = ("trace", "debug", "info", "warn", "error", "off")
@@ -29,7 +30,7 @@ def parse_user(value: object) -> str:
 def parse_release(value: object) -> str:
     """One of those without a login (docs/protocol/legacy.md#anonymous)."""
     parts = value.strip().split(".") if isinstance(value, str) else []
-    if parts[:2] == ["0", "0"] and len(parts) == 3 and parts[2].isdecimal() and 11 <= int(parts[2]) <= 69:
+    if parts[:2] == ["0", "0"] and len(parts) == 3 and 11 <= (number_of(parts[2]) or 0) <= 69:
         return ".".join(parts)
     raise ValueError(f"{value!r} is no release from 0.0.11 to 0.0.69")
 
@@ -76,6 +77,7 @@ def bounded(
 
 
 def parse_count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip().isdecimal():
+    found = number_of(str(value).strip()) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    if found is None:
         raise ValueError(f"{value!r} is no count")
-    return int(value)
+    return found

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.digits import number_of
 from shardd.log.directory_info import INFO_NAME
 from shardd.log.layout import ARCHIVE, STREAMS, TRASH
 
@@ -51,8 +52,9 @@ def group_id(name: str) -> int | None:
     """Of a name or a number; "" means no group. ValueError (a sentence)."""
     if not name:
         return None
-    if name.isascii() and name.isdecimal() and int(name) < 2**32 - 1:
-        return int(name)
+    number = number_of(name)
+    if number is not None and number < 2**32 - 1:
+        return number
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:

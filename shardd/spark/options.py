@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shardd.client import Credentials
+from shardd.config.digits import number_of
 from shardd.protocol.leases import LEASE_MAX_S
 from shardd.spark import columns
 from shardd.spark.decode import BATCH_BYTES, Verify
@@ -29,7 +30,7 @@ from shardd.spark.positions import (
     parse_timestamp,
 )
 
-_SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d{1,20})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
 _UNITS: Final = {
     "": 0,
     "b": 0,
@@ -43,7 +44,7 @@ _UNITS: Final = {
     "gb": 30,
     "gib": 30,
 }
-_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d)?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d{1,20})\s*(ms|s|m|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 POLL_BYTES_MAX: Final = 64 << 20
 GROUP_BYTES: Final = 16 << 20  # pieces up to so much share a task: starting one costs as much as reading this
@@ -185,9 +186,10 @@ class RawOptions:
         value = self.text(name)
         if value is None:
             return default
-        if not value.strip().isdigit() or not low <= int(value) <= high:
+        found = number_of(value.strip())
+        if found is None or not low <= found <= high:
             raise OptionError(f"option '{name}' is '{value}', but must be a whole number from {low} to {high}")
-        return int(value)
+        return found
 
     def size(self, name: str, default: int | None, *, low: int = 1, high: int = 2**63 - 1) -> int | None:
         value = self.text(name)

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from shardd.client.marks import Mark, Marks
+from shardd.config.digits import number_of
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -117,8 +118,9 @@ class Positions:
 def parse_timestamp(name: str, text: str) -> int:
     """Microseconds, from milliseconds since 1970 or ISO text (without a zone: UTC)."""
     value = text.strip()
-    if value.isdigit():
-        return int(value) * 1000
+    milliseconds = number_of(value)
+    if milliseconds is not None and milliseconds < 1 << 63:
+        return milliseconds * 1000
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
@@ -169,9 +171,10 @@ def parse_positions(name: str, text: str, stream: str | None, *, by_timestamp: b
 
 
 def _partition(name: str, topic: str, text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32:
+    partition = number_of(text)
+    if partition is None or partition >= 2**32:
         raise OptionError(f"option '{name}': '{text}' is no partition of '{topic}'")
-    return int(text)
+    return partition
 
 
 def _position(name: str, topic: str, value: object, by_timestamp: bool) -> int:

@@ -208,8 +208,8 @@ def test_damaged_answers_are_read_the_same_or_refused(payload: bytearray, damage
 
 def test_lines_of_a_poll_are_its_payloads(used: Codec) -> None:
     answer = polled_answer([(1, 7, b"one", b"h"), (2, 9, b"", b""), (3, 10, b"t\nwo", b"")])
-    assert used.payload_lines(answer) == (3, 11, b"one\n\nt\nwo\n")
-    assert used.payload_lines(polled_answer([])) == (0, 0, b"")
+    assert used.payload_lines(answer) == (3, 11, 1 << 63, b"one\n\nt\nwo\n")
+    assert used.payload_lines(polled_answer([])) == (0, 0, 0, b"")
     for size in range(len(answer)):
         with pytest.raises(ProtocolError):
             used.payload_lines(answer[:size])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +10,14 @@ import pytest
 
 from shardd.client import Client, Consumer, Message
 from shardd.client.history import HistoryChangedError, Reset
-from tests.client.topics import make, send, taken, url
-from tests.support.ports import free_port
-from tests.support.server import ONE_SHARD, Server
+from tests.client.put_back import COPIED, OTHERS, READ, Kept
+from tests.client.topics import send, taken, url
 
-COPIED, READ, OTHERS = range(100), range(100, 150), range(1000, 1080)
 Options = dict[str, Any]
 
 
 def numbers(messages: list[Message]) -> list[int]:
     return [int(each.payload) for each in messages]
-
-
-class Kept:
-    """A server under one address whose directory is copied and put back."""
-
-    def __init__(self, directory: Path) -> None:
-        address = {"SHARDD_TCP_ADDRESS": f"127.0.0.1:{free_port()}"}
-        self.server = Server(directory / "data", {**ONE_SHARD, **address})
-        self._copy = directory / "copy"
-
-    def copy(self) -> None:
-        self.server.stop()
-        shutil.copytree(self.server.data_dir, self._copy, symlinks=True)
-        self.server.start()
-
-    def put_back(self) -> None:
-        self.server.stop()
-        shutil.rmtree(self.server.data_dir)
-        shutil.copytree(self._copy, self.server.data_dir, symlinks=True)
-        self.server.start()
-
-    async def filled(self) -> None:
-        """The copy has COPIED, the directory READ, too."""
-        async with Client(url(self.server)) as client:
-            await make(client, "s")
-            await send(client, "s", COPIED)
-        self.copy()
-        async with Client(url(self.server)) as client:
-            await send(client, "s", READ)
-
-    async def rolled_back(self) -> None:
-        self.put_back()
-        async with Client(url(self.server)) as client:
-            await send(client, "s", OTHERS)
 
 
 @pytest.mark.parametrize("options", [{"name": "n"}, {"group": "g", "commit": "each"}], ids=str)

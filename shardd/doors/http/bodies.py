@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from shardd.config.digits import number_of
 from shardd.doors.asgi import Peer
 from shardd.doors.http.errors import JSON, RejectedError
 from shardd.runtime.crowds import FullError, Member, Room
@@ -66,7 +67,7 @@ class Bodies:
         declared = request.headers.get("content-length", "")
         if not declared and "transfer-encoding" not in request.headers:
             return held, b""  # there is none
-        if declared.isdecimal() and int(declared) > bytes_max:
+        if (number_of(declared) or 0) > bytes_max:
             await self._drop(request, 0)
             raise _too_large()
         chunks: list[bytes] = []

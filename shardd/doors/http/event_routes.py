@@ -30,7 +30,7 @@ _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_MAX_S: Final = 1.0
 _ALIVE_S: Final = 15.0
 _OFFSET_MAX: Final = (1 << 64) - 1
-_EVENT_ID: Final = re.compile(r"(?:(\d{1,20})-)?(-1|\d{1,20})", re.ASCII)
+_EVENT_ID: Final = re.compile(r"(?:(\d{1,20})-(?:(\d{1,20})-)?)?(-1|\d{1,20})", re.ASCII)
 
 
 class EventQuery(msgspec.Struct, frozen=True):
@@ -44,17 +44,26 @@ class EventQuery(msgspec.Struct, frozen=True):
 
 class Place:
     """Where a stream goes on. `history`: the incarnation to which `at` belongs, 0: that of the next poll. `is_kept`:
-    the client has had what is before `at`, so it is told when messages from there on are gone."""
+    the client has had what is before `at`, so it is told when messages from there on are gone. `is_void`: another
+    message is in front of it than the client has had."""
 
     def __init__(self, at: int, *, history: int = 0, is_kept: bool = False) -> None:
-        self.at, self.history, self.is_kept = at, history, is_kept
+        self.at, self.history, self.is_kept, self.is_void = at, history, is_kept, False
+
+    def compare(self, polled: Any, checksum: int) -> None:
+        """`polled`: from the message on that the client has had last. A data directory that is put back as files has
+        the histories it had (docs/adr/0140-marks-of-a-history.md)."""
+        if polled["count"] and polled["incarnation"] == self.history:
+            header = next(iter(polled_messages(polled["records"], 1))).header
+            self.is_void = header.offset == self.at - 1 and header.checksum != checksum
 
     def reset(self, polled: Any) -> bytes | None:
         """The event that says that the client misses messages, or that those it had are of another history. The place
         moves to the oldest message there is."""
         here, at, first = self.history, self.at, polled["first_offset"]
         self.history = polled["incarnation"]
-        if here not in (0, self.history) or (self.is_kept and at > polled["end"]):
+        put_back = here == self.history and self.is_kept and (self.is_void or at > polled["end"])
+        if put_back or here not in (0, self.history) or (self.is_kept and at > polled["end"]):
             self.at = first
             polled["count"] = 0
         elif self.is_kept and at < first and (not polled["count"] or _first_of(polled) > at):
@@ -64,8 +73,9 @@ class Place:
                 self.at = max(at, first)
             self.is_kept = True
             return None
-        self.is_kept = True
-        told = {"expected": at, "offset": self.at, "incarnation": self.history, "before": here or self.history}
+        self.is_kept, self.is_void = True, False
+        histories = {"incarnation": self.history, "before": here or self.history}
+        told = {"expected": at, "offset": self.at, **histories, "put_back": put_back}
         return b"event: reset\nid: %d-%d\ndata: %b\n\n" % (self.history, self.at - 1, msgspec.json.encode(told))
 
 
@@ -100,17 +110,27 @@ async def follow(call: Call) -> Response:
     kind, value = POLLING[said.kind], said.value
     place = Place(value if kind is PollingKind.OFFSET else 0)
     if last[0] != "-1":
-        kind, value = PollingKind.OFFSET, min(int(last[2]) + 1, _OFFSET_MAX)
+        kind, value = PollingKind.OFFSET, min(int(last[3]) + 1, _OFFSET_MAX)
         place = Place(value, history=int(last[1] or 0), is_kept=True)
     held = call.polls.follow(call.owner, call.host, call.peer)
     try:
+        if last[2]:
+            await _compare(call, place, int(last[2]))
         return EventResponse(call, await _poll(call, kind, value), place, held)
     except BaseException:
         held.leave()
         raise
 
 
-async def _poll(call: Call, kind: PollingKind, value: int) -> Any:
+async def _compare(call: Call, place: Place, checksum: int) -> None:
+    try:
+        place.compare(await _poll(call, PollingKind.OFFSET, max(0, place.at - 1), 1), checksum)
+    except ShardError as error:
+        if error.status != Status.INVALID_MESSAGE_CHECKSUM:
+            raise  # a damaged message says nothing of the others
+
+
+async def _poll(call: Call, kind: PollingKind, value: int, count: int = _MESSAGES) -> Any:
     return await call.command(
         "poll_messages",
         {
@@ -119,7 +139,7 @@ async def _poll(call: Call, kind: PollingKind, value: int) -> Any:
             "partition": call.query.partition_id,
             "strategy": int(kind),
             "value": value,
-            "count": 1 if kind is PollingKind.LAST else _MESSAGES,
+            "count": 1 if kind is PollingKind.LAST else count,
             "auto_commit": False,
         },
     )
@@ -148,7 +168,8 @@ async def _events(call: Call, polled: Any, place: Place) -> AsyncIterator[bytes]
             yield told
         for message in polled_messages(polled["records"], polled["count"]):
             place.at, pause_s, alive_s = message.header.offset + 1, _PAUSE_FIRST_S, time.monotonic()
-            yield b"id: %d-%d\ndata: %b\n\n" % (place.history, message.header.offset, msgspec.json.encode(message))
+            mark = place.history, message.header.checksum, message.header.offset
+            yield b"id: %d-%d-%d\ndata: %b\n\n" % (*mark, msgspec.json.encode(message))
         if time.monotonic() - alive_s >= _ALIVE_S:
             alive_s = time.monotonic()
             yield b": nothing new\n\n"

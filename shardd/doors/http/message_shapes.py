@@ -174,11 +174,15 @@ def _encoded_part(part: HeaderPart) -> bytes:
     return _ENTRY.pack(_KINDS.index(part.kind) + 1, len(part.value)) + part.value
 
 
+_ID_DIGITS_MAX: Final = 39  # of 128 bits
+
+
 def _id_of(said: Any) -> int:
     if said is None:
         return 0
     try:
-        number = said if isinstance(said, int) else int(said) if said.isdecimal() else uuid.UUID(said).int
+        is_number = isinstance(said, int) or (said.isdecimal() and len(said) <= _ID_DIGITS_MAX)
+        number = int(said) if is_number else uuid.UUID(said).int
     except ValueError:
         number = -1
     if not 0 <= number < _ID_END:

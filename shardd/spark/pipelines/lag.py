@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardd.config.digits import number_of
 from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.primitives import Consumer, ConsumerKind
 from shardd.spark.pipelines.common import PipelineError, Source
@@ -96,7 +97,9 @@ def totals(lags: list[Lag]) -> list[dict[str, Any]]:
 def last_offsets(checkpoint: Path) -> Offsets:
     """Offsets behind the last finished batch of a query. `PipelineError`."""
     try:
-        batches = sorted(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
+        batches = sorted(
+            found for each in (checkpoint / "commits").iterdir() if (found := number_of(each.name)) is not None
+        )
         if not batches:
             raise PipelineError(f"{checkpoint} has no finished batch yet")
         lines = (checkpoint / "offsets" / str(batches[-1])).read_text().splitlines()

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from shardd.config.digits import number_of
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.files import WrittenFile
 from shardd.spark.sinks.tables import CommitConflictError, LakeTable, Step, link_if_possible, sync_path
@@ -82,7 +83,7 @@ class ParquetDirectory(LakeTable):
 
     def _batches(self) -> list[int]:
         names = (each.name.removeprefix("batch=") for each in self._path.glob("batch=*"))
-        return [int(each) for each in names if each.isdecimal()]
+        return [number for each in names if (number := number_of(each)) is not None]
 
     def version(self, application: str) -> int | None:
         marker = self._path / self.APPLICATION

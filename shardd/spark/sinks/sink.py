@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from shardd.config.digits import number_of
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks import files
 from shardd.spark.sinks.context import query_of_task, task_number
@@ -137,9 +138,10 @@ class LakeSink(DataSource):
         text = self.options.get(name)
         if text is None:
             return default
-        if not text.isdigit():
+        number = number_of(text)
+        if number is None:
             raise OptionError(f"option '{name}' of {self.name()} is '{text}', but must be a whole number")
-        return int(text)
+        return number
 
     def _flag(self, name: str) -> bool:
         text = (self.options.get(name) or "false").strip().lower()

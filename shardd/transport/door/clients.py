@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from shardd.config.digits import number_of
 from shardd.config.schema import Server
 from shardd.engine import Engine
 from shardd.protocol.door_frames import CLIENT_SHARE
@@ -36,12 +37,13 @@ def parse_address(address: str) -> tuple[str, str]:
     host, _, port = address.rpartition(":")
     try:
         parsed = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-        if not (port.isascii() and port.isdigit() and int(port) <= _PORT_MAX) or "%" in host:
+        number = number_of(port)
+        if number is None or number > _PORT_MAX or "%" in host:
             raise ValueError
     except ValueError:
         raise ShardError(Status.INVALID_FORMAT, "no address of a client") from None
     whole = f"[{parsed}]" if parsed.version == 6 else str(parsed)
-    return str(parsed), f"{whole}:{int(port)}"
+    return str(parsed), f"{whole}:{number}"
 
 
 class DoorClient(msgspec.Struct, eq=False):

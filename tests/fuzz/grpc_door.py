@@ -98,21 +98,24 @@ class Messages:
     def wire(self) -> bytes:
         """A connection of HTTP/2 with a call of one method, changed."""
         data = self.request(self.dice.choice(api.METHODS))
-        path = f"/{api.SERVICE}/{self.dice.choice(api.METHODS)}"
-        heads = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "te": "trailers"}
-        heads["content-type"] = "application/grpc"
-        block = b"".join(_literal(name, value) for name, value in heads.items())
-        body = b"\0" + struct.pack(">I", len(data)) + data
-        frames = [_frame(4, 0, 0, b""), _frame(1, 4, 1, block), _frame(0, 1, 1, body[:16_000])]
-        frames += self.dice.choices([_frame(kind, 0, 1, b"\0" * 4) for kind in range(12)], k=self.dice.randrange(4))
-        whole = _PREFACE + b"".join(frames)
-        return mutated(whole, self.dice)
+        whole = call_of(f"/{api.SERVICE}/{self.dice.choice(api.METHODS)}".encode(), data[:16_000])
+        odd = self.dice.choices([_frame(kind, 0, 1, b"\0" * 4) for kind in range(12)], k=self.dice.randrange(4))
+        return mutated(whole + b"".join(odd), self.dice)
 
 
-def _literal(name: str, value: str) -> bytes:
+def call_of(path: bytes, message: bytes) -> bytes:
+    """All that a client says on a connection with one call."""
+    heads = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x", b"te": b"trailers"}
+    heads[b"content-type"] = b"application/grpc"
+    block = b"".join(_literal(name, value) for name, value in heads.items())
+    body = b"\0" + struct.pack(">I", len(message)) + message
+    return _PREFACE + _frame(4, 0, 0, b"") + _frame(1, 4, 1, block) + _frame(0, 1, 1, body)
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
     """A field of HPACK that no table holds; only for texts below 127 bytes."""
     assert max(len(name), len(value)) < 127
-    return b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+    return b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

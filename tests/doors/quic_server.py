@@ -52,6 +52,19 @@ def request_frame(code: int, payload: bytes = b"") -> bytes:
     return struct.pack("<II", 4 + len(payload), code) + payload
 
 
+class _Losing:
+    """A path that loses what its client says that it loses."""
+
+    def __init__(self, transport: asyncio.DatagramTransport, client: QuicClient) -> None:
+        self._transport, self._client = transport, client
+
+    def sendto(self, data: bytes, addr: Any = None) -> None:
+        if self._client._to_lose:
+            self._client._to_lose -= 1
+        else:
+            self._transport.sendto(data, addr)
+
+
 class QuicClient(QuicConnectionProtocol):
     """Each request has a stream of its own. `closed_with`: the error of a connection that has ended."""
 
@@ -60,6 +73,7 @@ class QuicClient(QuicConnectionProtocol):
         self._answers: dict[int, bytearray] = {}
         self._done: dict[int, asyncio.Future[bytes]] = {}
         self._is_deaf = False
+        self._to_lose = 0
         self.closed_with: int | None = None
 
     def deaf(self) -> None:
@@ -101,6 +115,31 @@ class QuicClient(QuicConnectionProtocol):
         self._quic.send_stream_data(stream_id, data, end_stream=end)
         self.transmit()
         return stream_id
+
+    def lose(self, datagrams: int) -> None:
+        """So many of those that it sends next never arrive."""
+        self._to_lose = datagrams
+
+    def reset(self, stream_id: int) -> None:
+        """Gives a request up."""
+        self._quic.reset_stream(stream_id, 0)
+        self.transmit()
+
+    def stop(self, stream_id: int) -> None:
+        """Wants no answer."""
+        self._quic.stop_stream(stream_id, 0)
+        self.transmit()
+
+    def transmit(self) -> None:
+        transport = self._transport
+        if self._to_lose and transport is not None:
+            self._transport = _Losing(transport, self)  # type: ignore[assignment]
+            try:
+                super().transmit()
+            finally:
+                self._transport = transport
+        else:
+            super().transmit()
 
     async def answer(self, stream_id: int, timeout_s: float = WAIT_S) -> tuple[int, bytes]:
         """(status, payload). ConnectionError, TimeoutError."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import struct
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -185,6 +187,48 @@ def test_window_of_a_connection_is_granted_again_for_what_is_dropped(
                 client.write(b"x" * 4_000, stream_id=stream)
                 assert (await client.answer(stream, 20))[0] == status
             assert (await client.ask(wire.PING))[0] == 0
+
+    run(scenario())
+
+
+def test_window_is_granted_again_for_streams_that_are_reset_behind_a_gap(server: QuicServer) -> None:
+    """The first packet of each request is lost, and its client gives it up."""
+
+    async def scenario() -> None:
+        async with connected(server.quic_address) as client:
+            assert await client.login() == 0
+            for _ in range(60):
+                client.lose(1)
+                stream = client.write(request_frame(wire.CREATE_STREAM, b"x" * 4_000), end=False)
+                client.reset(stream)
+                await asyncio.sleep(0.01)
+            assert (await client.ask(wire.PING, timeout_s=20))[0] == 0
+
+    run(scenario())
+
+
+def test_client_that_wants_no_answer_to_a_whole_request_keeps_its_connection(server: QuicServer) -> None:
+    """The workers stand still, so that the stream is over both ways before there is an answer."""
+
+    async def scenario() -> None:
+        async with connected(server.quic_address) as client:
+            assert await client.login() == 0
+            await client.done(wire.CREATE_STREAM, wire.str8("unread"))
+            workers = server.worker_pids()
+            for pid in workers:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                for _ in range(3):
+                    stream = client.write(request_frame(wire.SEND_MESSAGES, b"\4\0\0\0" + b"x" * 60_000))
+                    client.stop(stream)
+                    with pytest.raises(ConnectionError):
+                        await client.answer(stream)
+                await asyncio.sleep(0.5)  # the door has the acknowledgements
+            finally:
+                for pid in workers:
+                    os.kill(pid, signal.SIGCONT)
+            assert (await client.ask(wire.PING))[0] == 0
+            assert client.closed_with is None
 
     run(scenario())
 

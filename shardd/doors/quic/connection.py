@@ -47,13 +47,14 @@ _log = logging.getLogger(__name__)
 
 
 class _Request(msgspec.Struct, eq=False):
-    """A stream. `end`: of its frame, 0 until the head is there; `reserved`: bytes that have room as `member`;
-    `is_released`: its bytes are not kept any more; `begun`: its frame is whole, or refused."""
+    """A stream. `came`: bytes that were told of; `end`: of its frame, 0 until the head is there; `reserved`: bytes that
+    have room as `member`; `is_released`: its bytes are not kept any more; `begun`: its frame is whole, or refused."""
 
     stream_id: int
     came_at_s: float
     let_in_at_s: float
     data: bytearray
+    came: int = 0
     end: int = 0
     code: int = 0
     reserved: int = 0
@@ -115,6 +116,7 @@ class ClientConnection(QuicConnectionProtocol):
             self._on_data(event.stream_id, event.data, event.end_stream)
         elif isinstance(event, StreamReset):
             self._drop(event.stream_id)
+            self._owed += self._flow.drop(event.stream_id)  # also of a stream of which nothing was told yet
             self._quic.reset_stream(event.stream_id, int(Status.INVALID_COMMAND))
         elif isinstance(event, HandshakeCompleted) and self._client is None:
             self._client = asyncio.create_task(self._open())
@@ -172,6 +174,7 @@ class ClientConnection(QuicConnectionProtocol):
                 self._owed += self._flow.drop(stream_id)
                 return
             request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), 0.0, bytearray())
+        request.came += len(data)
         if request.begun:
             return  # bytes behind the frame
         request.data += data
@@ -320,7 +323,7 @@ class ClientConnection(QuicConnectionProtocol):
         if request.is_released:
             return
         request.data, request.is_released = bytearray(), True
-        self._owed += self._flow.drop(request.stream_id) - request.reserved
+        self._owed += self._flow.drop(request.stream_id, request.came) - request.reserved
         if request.member is not None:
             self._shared.requests.leave(request.member)
             request.reserved, request.member = 0, None

@@ -54,12 +54,15 @@ class BoundedQuic(QuicConnection):
         if stream is not None:
             stream.max_stream_data_local = max(stream.max_stream_data_local, offset)
 
-    def drop(self, stream_id: int) -> int:
+    def drop(self, stream_id: int, told: int = 0) -> int:
         """What has come of a stream is not kept any more, nor is what comes from now on, which `take_freed` tells.
-        Bytes that came so far, the first time; those behind a gap wait in the receiver and count later."""
-        stream = self._streams.get(stream_id)
-        if stream is None or stream_id in self._dropped:
+        Bytes that came so far, the first time; those behind a gap wait in the receiver and count later. `told`: how
+        much events have brought, all that came of a stream that is over both ways."""
+        if stream_id in self._dropped:
             return 0
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return told
         if len(self._dropped) > 2 * len(self._streams) + _DROPPED_MIN:
             self._dropped = {each: came for each, came in self._dropped.items() if each in self._streams}
         self._dropped[stream_id] = came = _delivered_bytes(stream)

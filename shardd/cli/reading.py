@@ -130,7 +130,7 @@ async def polled(
         try:
             return await remote.client.call(poll_of(stream, topic, partition, offset, 1, positions=positions))
         except ServerError as error:
-            if error.status != statuses.INVALID_MESSAGE_CHECKSUM:
+            if error.status not in statuses.UNREADABLE:
                 raise
             return None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -25,6 +26,7 @@ from shardd.log.manifest import DamagedManifestError, UnknownManifestError, read
 from shardd.log.marker import UnknownMarkerError
 from shardd.log.offsets_table import VERSION
 from shardd.log.segment_reader import segment_starts
+from shardd.log.segment_recovery import proven_incarnation
 from shardd.log.stored_offsets import read_settled_table
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview_held
@@ -145,11 +147,11 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
     for place, path in partitions_below(directory):
         partitions += 1
         refusals: list[str] = []
-        try:
-            refusals += _refusals(path)
+        unread: list[OSError] = []
+        refusals += _refusals(path, unread)
+        with _unread(unread):
             early += not refusals and _has_early_table(path)
-        except OSError as error:  # what lies beside a log closes no partition
-            findings.would.append(f"{error}: `shardd doctor log` says what that costs, and the way out")
+        findings.would += [f"{error}: `shardd doctor log` says what that costs, and the way out" for error in unread]
         for start in segment_starts(path):
             segments += 1
             try:
@@ -182,19 +184,38 @@ def _has_early_table(partition: Path) -> bool:
     return table is not None and table.counts and table.version != VERSION
 
 
-def _refusals(partition: Path) -> Iterable[str]:
-    """What is of a later version beside the segments."""
+@contextmanager
+def _unread(errors: list[OSError]) -> Iterator[None]:
+    """What lies beside a log and cannot be read closes no partition."""
+    try:
+        yield
+    except OSError as error:
+        if str(error) not in map(str, errors):
+            errors.append(error)
+
+
+def _refusals(partition: Path, unread: list[OSError]) -> Iterable[str]:
+    """What is of a later version beside the segments, and a marker that neither can be read nor is proven."""
     incarnation = None
     try:
-        incarnation = read_incarnation(partition)
-        read_imported(partition)
+        try:
+            incarnation = read_incarnation(partition)
+        except OSError as error:
+            incarnation = proven_incarnation(partition)
+            if incarnation is None:
+                yield f"{error}, and no manifest tells the incarnation: `shardd doctor log` says the way out"
+            else:
+                unread.append(error)
+        with _unread(unread):
+            read_imported(partition)
     except UnknownMarkerError as error:
         yield str(error)
         return
     except ValueError:
         return  # damaged: `shardd doctor log` tells more
     try:
-        read_settled_table(partition, incarnation)
+        with _unread(unread):
+            read_settled_table(partition, incarnation)
     except ValueError as error:
         yield str(error)
 

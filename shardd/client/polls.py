@@ -89,7 +89,7 @@ class Polls:
         try:
             return await self.ask(partition, commands.OFFSET, offset, 1)
         except ServerError as error:
-            if error.status != statuses.INVALID_MESSAGE_CHECKSUM:
+            if error.status not in statuses.UNREADABLE:
                 raise
             return None
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from shardd.client import commands
 from shardd.client.errors import SettingsError
 from shardd.client.messages import History
-from shardd.config.digits import number_of
 
 Start = str | int
 """Where nothing is stored: "earliest", "latest", an offset, or "time:MICROSECONDS" (since 1970, of the server)."""
 
-_TIME: Final = "time:"
+_TIME: Final = re.compile(r"time:0*([0-9]{1,20})")
 
 
 def strategy_of(start: Start) -> tuple[int, int]:
@@ -23,9 +23,9 @@ def strategy_of(start: Start) -> tuple[int, int]:
         return commands.FIRST, 0
     if start == "latest":
         return commands.LAST, 0
-    time_us = number_of(start[len(_TIME) :]) if isinstance(start, str) and start.startswith(_TIME) else None
-    if time_us is not None and time_us < 1 << 64:
-        return commands.TIMESTAMP, time_us
+    time = _TIME.fullmatch(start) if isinstance(start, str) else None
+    if time is not None and int(time[1]) < 1 << 64:
+        return commands.TIMESTAMP, int(time[1])
     raise SettingsError(f'start is "earliest", "latest", an offset or "time:MICROSECONDS", not {start!r}')
 
 

@@ -92,7 +92,7 @@ async def serve_app(
     """Until it is cancelled: then what is under way is finished, for `STOP_S` at most."""
     if limits.proxies:
         proxies = TrustedProxies(limits.proxies)
-        application = ForwardedFor(application, proxies, limits.connections_per_address_max)
+        application = ForwardedFor(application, proxies, requests_of_client(limits))
     server = _Server(HostCheck(application, hosts), listener, limits, ready, tls)
     serving = asyncio.ensure_future(server.serve())
     try:
@@ -200,8 +200,7 @@ class _Crowd:
 
     def enter(self, host: str) -> bool:
         limits = self._limits
-        wide = max(limits.connections_per_address_max, limits.connections_max * 9 // 10)
-        of_one = wide if host == PROXIES else limits.connections_per_address_max
+        of_one = _of_proxies(limits) if host == PROXIES else limits.connections_per_address_max
         if self._all >= limits.connections_max or self._of[host] >= of_one:
             return False
         self._all += 1
@@ -369,3 +368,13 @@ def _reset(transport: asyncio.Transport) -> None:
     if connection is not None and connection.fileno() >= 0:
         reset_at_close(connection)
     transport.abort()
+
+
+def requests_of_client(limits: AsgiLimits) -> int:
+    """That one client behind the proxies may have at work: it leaves others a tenth of their connections."""
+    return min(limits.connections_per_address_max, max(1, _of_proxies(limits) * 9 // 10))
+
+
+def _of_proxies(limits: AsgiLimits) -> int:
+    """Connections that all trusted proxies have together at most."""
+    return max(limits.connections_per_address_max, limits.connections_max * 9 // 10)

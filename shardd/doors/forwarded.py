@@ -19,6 +19,7 @@ PROXIES: Final = "proxies"
 HOPS_MAX: Final = 16  # proxies behind each other that are looked at
 FIELD: Final = b"x-forwarded-for"
 PORT_MAX: Final = 65535
+ADDRESS_CHARS_MAX: Final = 64  # with a port and a zone
 _BUSY: Final = b"Too many requests of one address at a time\n"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -27,6 +28,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 @functools.lru_cache(maxsize=1024)
 def address_of(host: str) -> Address | None:
     """IPv4 that comes by a socket of IPv6 is IPv4. None: not an address."""
+    assert len(host) <= ADDRESS_CHARS_MAX, "texts of any length would be remembered"
     try:
         parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -109,6 +111,8 @@ def _from_the_right(fields: list[bytes]) -> Iterator[bytes]:
 def _parse_entry(entry: bytes) -> tuple[Address, int] | None:
     """ "192.0.2.1", "192.0.2.1:443", "2001:db8::1" or "[2001:db8::1]:443". None: not an address."""
     text = entry.decode("latin-1")
+    if len(text) > ADDRESS_CHARS_MAX:
+        return None
     port = "0"
     if text.startswith("["):
         text, closed, behind = text[1:].partition("]")

@@ -18,7 +18,7 @@ from shardd.log.lost_sectors import SurveyBounds, survey_readable
 from shardd.log.manifest import Checkpoint, DamagedManifestError, Manifest, read_manifest, write_manifest
 from shardd.log.record_format import HEADER_BYTES
 from shardd.log.recovered import Recovered
-from shardd.log.segment_reader import layout_of
+from shardd.log.segment_reader import layout_of, segment_starts
 from shardd.log.segments import Segment, check_sealed, scan_segment, trust_sealed
 from shardd.log.tail import Rest, cut_surplus, cut_torn, cut_zeros, offsets_possible, rest_of
 from shardd.log.unproven_tail import end_by_producers
@@ -32,6 +32,14 @@ def whole_manifests(directory: Path, starts: list[int]) -> Iterator[Manifest]:
             manifest = read_manifest(directory, start)
             if manifest is not None:
                 yield manifest
+
+
+def proven_incarnation(directory: Path) -> int | None:
+    """What manifests tell of it; None: no whole one is there, or the device gives none."""
+    try:
+        return max((each.incarnation for each in whole_manifests(directory, segment_starts(directory))), default=None)
+    except (OSError, ValueError):
+        return None
 
 
 def recover_segments(

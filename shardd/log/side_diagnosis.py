@@ -15,7 +15,8 @@ from shardd.log import layout
 from shardd.log.imported import read_imported
 from shardd.log.incarnation import read_incarnation
 from shardd.log.marker import UnknownMarkerError
-from shardd.log.stored_offsets import read_offsets, read_settled_table, repair_table, table_notes
+from shardd.log.segment_recovery import proven_incarnation
+from shardd.log.stored_offsets import UnusableTableError, read_offsets, read_settled_table, repair_table, table_notes
 from shardd.runtime.regular_files import read_regular
 
 _MOVE: Final = "To do without it, stop the server and move the file to another place:"
@@ -23,13 +24,19 @@ _OFFSETS: Final = (
     f"messages are served, whoever asks for a stored offset gets CANNOT_READ_FILE (10002). {_MOVE} no consumer or "
     "group of the partition has a stored offset then; `shardd offset update` stores one"
 )
+_UNUSABLE_OFFSETS: Final = (
+    "messages are served, whoever asks for a stored offset gets CANNOT_READ_FILE (10002). A later version of shardd "
+    "may have written the file and serves them; without one, and without a backup, they are lost"
+)
 _PRODUCERS: Final = (
     "messages are served, batches of idempotent producers are refused until the first other send, which gives it the "
     f"name {layout.PRODUCERS_UNREADABLE}: its producers begin a new epoch then. There is nothing to be done"
 )
+_PROVEN_MARKER: Final = f"messages are served: a manifest says the same. {_MOVE} the next start makes it again"
 _MARKER: Final = (
-    f"messages are served where a manifest says the same, else the partition is read only. {_MOVE} the next start "
-    "makes it again from a manifest"
+    "no manifest says the same, so the partition is read only and serves no message until it can be read. Leave the "
+    "file where it is: without it the next start would take the messages for none of this partition. Copy the "
+    "directory to another device, or restore a backup"
 )
 _IMPORTED: Final = "messages are served, and their times may fall anywhere in this log. There is nothing to be done"
 _KEPT: Final = "it could not be read once, and its producers had to begin a new epoch; it may be deleted"
@@ -48,7 +55,8 @@ def diagnose_sides(directory: Path) -> SideView:
     """Reads what lies beside the log. OSError when the directory itself cannot be read."""
     view = SideView()
     incarnation = None
-    with _told(view, directory / layout.INCARNATION, _MARKER):
+    marker = _PROVEN_MARKER if proven_incarnation(directory) is not None else _MARKER
+    with _told(view, directory / layout.INCARNATION, marker):
         incarnation = read_incarnation(directory)
     with _told(view, directory / layout.CONSUMER_OFFSETS, _OFFSETS):
         table = read_settled_table(directory, incarnation)
@@ -74,6 +82,8 @@ def _told(view: SideView, path: Path, cost: str) -> Iterator[None]:
         yield
     except UnknownMarkerError as error:
         view.unreadable.append(f"{error}: the partition stays closed until a version that knows it opens the directory")
+    except UnusableTableError as error:
+        view.unreadable.append(f"{error}: {_UNUSABLE_OFFSETS}")
     except (OSError, ValueError) as error:
         name = getattr(error, "filename", None) or path
         reason = error.strerror if isinstance(error, OSError) else str(error)

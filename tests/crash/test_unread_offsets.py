@@ -152,7 +152,7 @@ def status_of(root: Wire, partition: int) -> int:
 SAYS: Final = {
     "consumer-offsets": "`shardd offset update` stores one",
     "producers": "its producers begin a new epoch then",
-    "incarnation": "the next start makes it again from a manifest",
+    "incarnation": "a manifest says the same",
     "imported": "their times may fall anywhere",
     "00000000000000000000.index": "is made again by the next start",
     "00000000000000000000.log": "all else is served",

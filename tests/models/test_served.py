@@ -144,7 +144,7 @@ class BareEvents(EventReader):
 
     def _took(self, partition: int, event: dict[str, str]) -> None:
         super()._took(partition, event)
-        self.ids[partition] = event["id"].partition("-")[2]
+        self.ids[partition] = event["id"].rpartition("-")[2]
 
 
 class DeafEvents(EventReader):

@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 import uvicorn
 
-from shardd.doors.asgi import AsgiLimits, _BoundedProtocol, _Crowd
+from shardd.doors.asgi import AsgiLimits, _BoundedProtocol, _Crowd, requests_of_client
+from shardd.doors.forwarded import PROXIES
 from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
 from shardd.doors.liftbridge.nats_connection import NatsConnection
@@ -114,3 +115,13 @@ def test_whatever_reads_an_address_in_a_door_goes_by_networks() -> None:
             wrong.append(name)
     assert not wrong
     assert all((SHARDD / name).exists() for name in NO_COUNTS)
+
+
+@pytest.mark.parametrize(("connections", "of_address"), [(5000, 4500), (1024, 256), (10, 10), (2, 1)])
+def test_requests_of_one_client_leave_connections_of_the_proxies_to_others(connections: int, of_address: int) -> None:
+    limits = AsgiLimits(connections_max=connections, connections_per_address_max=of_address, proxies=("10.0.0.0/8",))
+    crowd = _Crowd(limits)
+    held = 0
+    while crowd.enter(PROXIES):
+        held += 1
+    assert 0 < requests_of_client(limits) < held or held == 1

@@ -18,6 +18,8 @@ from shardd.config.keys import settings_toml
 from shardd.config.loader import load_settings
 from shardd.log import layout
 from shardd.log.imported import write_imported
+from shardd.log.sealing import seal_segment
+from shardd.runtime.throttle import Throttle
 from tests.crash.fault_control import FaultControl
 from tests.support import golden_directory as golden
 from tests.unit.backup_data import DataDirectory
@@ -153,6 +155,7 @@ def test_settings_that_are_wrong_are_refused_with_their_sentences(tmp_path: Path
 def test_a_side_file_that_the_device_does_not_give_refuses_nothing(tmp_path: Path, name: str) -> None:
     data = DataDirectory(tmp_path / "data")
     write_imported(data.partition(0), 5)
+    assert seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())[0] > 0
     control = FaultControl(tmp_path)
     control.arm("read", f"partitions/0/{name}$", 1, errno.EIO, for_ever=True)
     command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
@@ -161,3 +164,12 @@ def test_a_side_file_that_the_device_does_not_give_refuses_nothing(tmp_path: Pat
     [line] = [each for each in said.stdout.splitlines() if "Input/output error" in each]
     assert f"partitions/0/{name}" in line and "`shardd doctor log`" in line
     assert "partitions 2," in said.stdout
+
+
+def test_a_marker_that_cannot_be_read_and_that_no_manifest_proves_is_refused(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path / "data")
+    control = FaultControl(tmp_path)
+    control.arm("read", f"partitions/0/{layout.INCARNATION}$", 1, errno.EIO, for_ever=True)
+    command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
+    said = subprocess.run(command, env=os.environ | control.environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 1 and "no manifest tells the incarnation" in said.stdout, said

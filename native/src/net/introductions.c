@@ -110,6 +110,7 @@ static void finish(introduction *i) {
         v6->sin6_port = htons(h->source_port);
         memcpy(&v6->sin6_addr, h->source, 16);
     }
+    io_forget(&i->net->core->io, i->fd); /* it may be closed before it is a connection: no look may outlive it */
     i->net->introductions.introduced(i->net, i->kind, i->fd, h->source_bytes > 0 ? &from : NULL);
     free(i);
 }
@@ -127,8 +128,11 @@ bool introductions_take(net *n, listener_kind kind, int fd) {
     struct sockaddr_storage peer = {0};
     socklen_t length = sizeof peer;
     if (all->proxies[kind].count == 0) return false;
-    if (getpeername(fd, (struct sockaddr *)&peer, &length) != 0 || !trusted_has(&all->proxies[kind], &peer))
-        return false;
+    if (getpeername(fd, (struct sockaddr *)&peer, &length) != 0) { /* gone; what it sent may not count as its own */
+        close(fd);
+        return true;
+    }
+    if (!trusted_has(&all->proxies[kind], &peer)) return false;
     introduction *i = calloc(1, sizeof *i);
     if (i == NULL || n->stopping_status != 0) {
         free(i);

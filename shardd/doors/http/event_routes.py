@@ -126,8 +126,8 @@ async def _compare(call: Call, place: Place, checksum: int) -> None:
     try:
         place.compare(await _poll(call, PollingKind.OFFSET, max(0, place.at - 1), 1), checksum)
     except ShardError as error:
-        if error.status != Status.INVALID_MESSAGE_CHECKSUM:
-            raise  # a damaged message says nothing of the others
+        if error.status not in (Status.INVALID_MESSAGE_CHECKSUM, Status.CANNOT_READ_FILE):
+            raise  # a message that cannot be read says nothing of the others
 
 
 async def _poll(call: Call, kind: PollingKind, value: int, count: int = _MESSAGES) -> Any:

@@ -154,7 +154,7 @@ def _pipelined() -> list[Line]:
 
 
 def _offsets() -> list[Line]:
-    """What it costs to keep a consumer's place, against reading alone."""
+    """Lines that keep the place of a consumer, against reading alone."""
     return [
         Line("commit", 10, 100, 8, Placement.HASH, 0.7, against="poll-10x100-c8"),
         Line("commit", 10, 100, 32, Placement.HASH, 0.7, against="poll-10x100-c32"),

@@ -146,9 +146,8 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
     partitions = segments = compressed = sparse = damaged = early = 0
     for place, path in partitions_below(directory):
         partitions += 1
-        refusals: list[str] = []
         unread: list[OSError] = []
-        refusals += _refusals(path, unread)
+        refusals = list(_refusals(path, unread))
         with _unread(unread):
             early += not refusals and _has_early_table(path)
         findings.would += [f"{error}: `shardd doctor log` says what that costs, and the way out" for error in unread]

@@ -18,6 +18,7 @@ import grpc  # isort: skip
 import grpc.aio  # isort: skip
 
 from shardd.protocol.liftbridge import api
+from tests.fuzz.door_lanes import Work
 from tests.fuzz.door_watch import DoorWatch
 from tests.fuzz.http_requests import mutated
 from tests.fuzz.lanes import FindingError
@@ -187,25 +188,14 @@ async def fuzz_grpc(data: Path, inputs: int, seed: int, progress: Callable[[int]
     """How often each status was answered. FindingError."""
     counts = Counter[str]()
     with LiftbridgeServer(data) as server:
-        watch = DoorWatch(server, server.door(), GROWTH_MAX_BYTES)
-        done = 0
+        work = Work(inputs, DoorWatch(server, server.door(), GROWTH_MAX_BYTES), progress)
         async with grpc.aio.insecure_channel(server.liftbridge_address) as channel:
 
             async def run(number: int) -> None:
-                nonlocal done
                 lane = GrpcLane(server, channel, seed * LANES + number, counts)
-                while done < inputs:
-                    sent = await lane.step()
-                    done += sent
-                    watch.check()
-                    progress(done)
+                while not work.is_over:
+                    work.sent(await lane.step())
 
-            try:
-                async with asyncio.TaskGroup() as lanes:
-                    for number in range(LANES):
-                        lanes.create_task(run(number))
-            except* FindingError as group:
-                raise group.exceptions[0] from None
-        watch.look()
-    counts["inputs"] = done
+            await work.run(LANES, run)
+    counts["inputs"] = work.done
     return counts

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from tests.doors.http_server import HttpServer
+from tests.fuzz.door_lanes import Work
 from tests.fuzz.door_watch import DoorWatch
 from tests.fuzz.http_requests import HttpRequests, Request
 from tests.fuzz.lanes import FindingError
@@ -147,27 +148,16 @@ async def fuzz_http(data: Path, inputs: int, seed: int, progress: Callable[[int]
             root.done("POST", "/streams", {"name": name})
         root.done("POST", "/streams/s/topics", {"name": "t", "partitions_count": 2})
         description = msgspec.json.decode(root.get("/openapi.json").body)
-        watch = DoorWatch(server, server.door(), GROWTH_MAX_BYTES)
-        done = 0
+        work = Work(inputs, DoorWatch(server, server.door(), GROWTH_MAX_BYTES), progress)
 
         async def run(number: int) -> None:
-            nonlocal done
             lane = HttpLane(server, HttpRequests(seed * LANES + number, description), counts)
             try:
-                while done < inputs:
-                    sent = await lane.step()
-                    done += sent
-                    watch.check()
-                    progress(done)
+                while not work.is_over:
+                    work.sent(await lane.step())
             finally:
                 await lane.close()
 
-        try:
-            async with asyncio.TaskGroup() as lanes:
-                for number in range(LANES):
-                    lanes.create_task(run(number))
-        except* FindingError as group:
-            raise group.exceptions[0] from None
-        watch.look()
-    counts["inputs"] = done
+        await work.run(LANES, run)
+    counts["inputs"] = work.done
     return counts

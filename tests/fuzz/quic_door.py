@@ -18,6 +18,7 @@ from aioquic.quic.connection import QuicConnection
 
 from shardd.protocol.errors import Status
 from tests.doors.quic_server import QuicClient, QuicServer, connected
+from tests.fuzz.door_lanes import Work
 from tests.fuzz.door_watch import DoorWatch
 from tests.fuzz.http_requests import mutated
 from tests.fuzz.lanes import FindingError
@@ -42,19 +43,19 @@ class QuicLane:
         self._server, self._counts = server, counts
         self._mutator, self._dice = Mutator(f"quic {seed}"), random.Random(seed)
 
-    async def connection(self, wanted: Callable[[], bool], report: Callable[[int], None]) -> None:
+    async def connection(self, work: Work) -> None:
         """One, until it has ended or has had its share."""
         async with connected(self._server.quic_address) as client:
             if self._dice.random() < _LOGIN_CHANCE:
                 assert await client.login() == 0
             for _ in range(REQUESTS_PER_CONNECTION // BESIDE):
-                if client.closed_with is not None or not wanted():
+                if client.closed_with is not None or work.is_over:
                     return
                 if self._dice.random() < _PACKETS_CHANCE:
                     self._packets()
                 frames = [self._frame() for _ in range(BESIDE)]
                 await asyncio.gather(*(self._ask(client, each) for each in frames))
-                report(BESIDE)
+                work.sent(BESIDE)
 
     def _frame(self) -> bytes:
         return self._mutator.tail() if self._dice.random() < _TAIL_CHANCE else self._mutator.next()
@@ -91,26 +92,13 @@ async def fuzz_quic(data: Path, inputs: int, seed: int, progress: Callable[[int]
     with QuicServer(data) as server:
         with wire.connect(server.address) as tcp:
             tcp.create_topic(tcp.create_stream("s"), "t", 1)
-        watch = DoorWatch(server, server.door(), GROWTH_MAX_BYTES)
-        done = 0
-
-        def report(sent: int) -> None:
-            nonlocal done
-            done += sent
-            watch.check()
-            progress(done)
+        work = Work(inputs, DoorWatch(server, server.door(), GROWTH_MAX_BYTES), progress)
 
         async def run(number: int) -> None:
             lane = QuicLane(server, seed * LANES + number, counts)
-            while done < inputs:
-                await lane.connection(lambda: done < inputs, report)
+            while not work.is_over:
+                await lane.connection(work)
 
-        try:
-            async with asyncio.TaskGroup() as lanes:
-                for number in range(LANES):
-                    lanes.create_task(run(number))
-        except* FindingError as group:
-            raise group.exceptions[0] from None
-        watch.look()
-    counts["inputs"] = done
+        await work.run(LANES, run)
+    counts["inputs"] = work.done
     return counts

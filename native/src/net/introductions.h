@@ -33,8 +33,8 @@ typedef struct introductions {
 /* Takes a socket that was accepted now, if a header has to come first. False: none has, nothing was done. */
 bool introductions_take(net *n, listener_kind kind, int fd);
 void introduction_on_receive(introduction *i, int result);
-void introductions_check(net *n); /* who has taken too long */
+void introductions_check(net *n); /* ends those that have taken too long */
 void introductions_forgive(net *n, int64_t still_us);
-void introductions_end(net *n);   /* nobody is accepted any more */
+void introductions_end(net *n);   /* ends all: the server stops */
 void introductions_close(net *n); /* after io */
 #endif

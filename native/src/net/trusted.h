@@ -18,7 +18,7 @@ typedef struct trusted_networks {
     trusted_network of[TRUSTED_NETWORKS_MAX];
 } trusted_networks;
 
-/* Lines such as "10.0.0.0/8\n"; "" is no network. False: something else, or too many. */
+/* `lines`: one network each, "10.0.0.0/8\n"; "" names none. False: a line is not a network, or too many. */
 bool trusted_parse(trusted_networks *t, const char *lines);
 /* A host of IPv4 counts as that also when it comes by a socket of IPv6. A Unix socket is never trusted. */
 bool trusted_has(const trusted_networks *t, const struct sockaddr_storage *peer);

@@ -17,10 +17,11 @@ PyObject *shardd_call_expiry_clock(PyObject *self, PyObject *unused) {
     clock_memory m;
     expiry_clock_recall(c, &m);
     const shared_clock *s = c->shared;
-    return SHARDD_RESULT(
-        SHARDD_CLOCK, SHARDD_NUMBER(m.believed_us), SHARDD_NUMBER(m.stamps_us), SHARDD_SIGNED(s->jump_us),
-        SHARDD_NUMBER(s->jumps), SHARDD_NUMBER(m.believed_doubted_us), SHARDD_NUMBER(m.stamps_doubted_us),
-        PyBytes_FromStringAndSize((const char *)m.doubts, sizeof m.doubts), SHARDD_NUMBER(s->doubts_ended));
+    return SHARDD_RESULT(SHARDD_CLOCK, SHARDD_NUMBER(m.believed_us), SHARDD_NUMBER(m.stamps_us),
+                         SHARDD_SIGNED(s->jump_us), SHARDD_NUMBER(s->jumps), SHARDD_NUMBER(m.believed_doubted_us),
+                         SHARDD_NUMBER(m.stamps_doubted_us),
+                         PyBytes_FromStringAndSize((const char *)m.doubts, sizeof m.doubts),
+                         SHARDD_NUMBER(s->doubts_ended), SHARDD_NUMBER(m.since_boot_us));
 }
 
 PyObject *shardd_call_now_us(PyObject *self, PyObject *unused) {
@@ -69,12 +70,13 @@ PyObject *shardd_clock_first_younger(PyObject *module, PyObject *args) {
 PyObject *shardd_shared_clock_begin(PyObject *module, PyObject *args) {
     (void)module;
     int fd;
-    unsigned long long jump_max_us, v[4];
+    unsigned long long jump_max_us, v[4], since_boot_us;
     const char *doubts;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "iKKKKKy#", &fd, &jump_max_us, &v[0], &v[1], &v[2], &v[3], &doubts, &length))
+    if (!PyArg_ParseTuple(args, "iKKKKKy#K", &fd, &jump_max_us, &v[0], &v[1], &v[2], &v[3], &doubts, &length,
+                          &since_boot_us))
         return NULL;
-    clock_memory m = {v[0], v[1], v[2], v[3], {{0}}};
+    clock_memory m = {v[0], v[1], v[2], v[3], {{0}}, since_boot_us};
     if (!read_doubts(&m, doubts, length)) return NULL;
     expiry_clock c = expiry_clock_of_system();
     c.own.jump_max_us = jump_max_us;

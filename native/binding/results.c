@@ -39,7 +39,7 @@ static PyStructSequence_Desc descriptions[SHARDD_RESULTS] = {
                              FIELD(droppable), FIELD(only_active), FIELD(waits)),
     [SHARDD_CLOCK] = RESULT(ExpiryClock, "By which everything ages, and what is stamped.", FIELD(now_us),
                             FIELD(stamp_us), FIELD(jump_us), FIELD(jumps), FIELD(believed_doubted_us),
-                            FIELD(stamps_doubted_us), FIELD(doubts), FIELD(doubts_ended)),
+                            FIELD(stamps_doubted_us), FIELD(doubts), FIELD(doubts_ended), FIELD(since_boot_us)),
     [SHARDD_STORED_OFFSET] = RESULT(StoredOffset, "How far a consumer is.", FIELD(kind), FIELD(consumer), FIELD(value)),
     [SHARDD_UNUSED_OFFSET] = RESULT(UnusedOffset, "A stored offset and its last use.", FIELD(kind), FIELD(consumer),
                                     FIELD(value), FIELD(used_us), FIELD(owner), FIELD(name)),

@@ -114,6 +114,7 @@ static void test_what_is_stored_while_a_clock_is_doubted_ages_from_the_end_of_th
     expiry_clock_recall(&c, &m);
     expiry_clock d = fresh(HOUR);
     wall_now = ended;
+    m.since_boot_us = 0; /* a boot later */
     expiry_clock_begin(&d, &m);
     CHECK_EQUAL(expiry_clock_reaches(&d, middle, HOUR), ended + HOUR);
 }
@@ -158,6 +159,52 @@ static void test_a_start_goes_on_with_what_was_known(void) {
     c = fresh(HOUR);
     expiry_clock_begin(&c, &(clock_memory){0}); /* nothing is known */
     CHECK_EQUAL(expiry_clock_now(&c), wall_now);
+}
+
+/* What the last run knew is read, and taken up seconds later on a machine that is busy. */
+static void test_a_start_that_is_late_goes_on_from_the_moment_at_which_that_was_known(void) {
+    expiry_clock c = fresh(HOUR);
+    uint64_t began = expiry_clock_now(&c);
+    wall_now += 2 * HOUR;
+    expiry_clock_now(&c);
+    clock_memory m;
+    expiry_clock_recall(&c, &m);
+    pass(5 * SECOND);
+    expiry_clock d = fresh(HOUR);
+    wall_now += 2 * HOUR;
+    pass(5 * SECOND);
+    expiry_clock_begin(&d, &m);
+    CHECK_EQUAL(expiry_clock_now(&d), began + 5 * SECOND);
+    CHECK_EQUAL(expiry_clock_stamp(&d), began + 5 * SECOND);
+    pass(3595 * SECOND - 2);
+    CHECK(expiry_clock_now(&d) < wall_now); /* the doubt goes on, and ends when it should */
+    pass(1);
+    CHECK_EQUAL(expiry_clock_now(&d), wall_now);
+}
+
+static unsigned pauses;
+
+static uint64_t wall_after_a_pause(void *context) {
+    if (pauses > 0) {
+        pauses--;
+        pass(5 * SECOND);
+    }
+    return wall(context);
+}
+
+static void test_a_process_that_pauses_between_two_clocks_sees_no_jump(void) {
+    expiry_clock c = fresh(HOUR);
+    c.wall_us = wall_after_a_pause;
+    pauses = 2;
+    CHECK_EQUAL(expiry_clock_now(&c), wall_now); /* the first look */
+    for (pauses = 2; pauses > 0;) CHECK_EQUAL(expiry_clock_now(&c), wall_now);
+    CHECK_EQUAL(c.own.jumps, 0);
+    expiry_clock d = fresh(HOUR);
+    d.wall_us = wall_after_a_pause;
+    pauses = 2;
+    expiry_clock_begin(&d, &(clock_memory){0});
+    CHECK_EQUAL(expiry_clock_now(&d), wall_now);
+    CHECK_EQUAL(d.own.jumps, 0);
 }
 
 /* The clock of a boot was wrong for five minutes; what is stored meanwhile has stamps of that. */
@@ -248,6 +295,8 @@ int main(void) {
     RUN(test_what_is_stored_while_a_clock_is_doubted_ages_from_the_end_of_the_doubt);
     RUN(test_the_last_four_spans_of_doubt_are_remembered);
     RUN(test_a_start_goes_on_with_what_was_known);
+    RUN(test_a_start_that_is_late_goes_on_from_the_moment_at_which_that_was_known);
+    RUN(test_a_process_that_pauses_between_two_clocks_sees_no_jump);
     RUN(test_a_boot_with_a_wrong_clock_loses_nothing_when_it_is_set_right);
     RUN(test_the_end_of_a_doubt_of_a_boot_is_remembered);
     RUN(test_those_who_share_a_clock_go_on_without_the_one_that_looks);

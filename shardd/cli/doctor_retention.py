@@ -74,7 +74,7 @@ def _held(settings: Settings, state: State) -> list[Finding]:
 def _ahead(settings: Settings, state: State) -> list[Finding]:
     """Partitions whose segments carry times that are not yet, by the clock that the server believes."""
     data, found = settings.system.data_directory, list[tuple[int, str]]()
-    now_us = clock_memory.recalled(data).believed_us or time.time_ns() // 1000
+    now_us = clock_memory.recalled(data).now_us() or time.time_ns() // 1000
     for stream in state.streams.values():
         for topic in stream.topics.values():
             for partition in topic.partitions:

@@ -64,6 +64,7 @@ def shared_clock_begin(
     believed_doubted_us: int,
     stamps_doubted_us: int,
     doubts: bytes,
+    since_boot_us: int,
 ) -> None:
     """What time it is for all workers to come (supervisor); times as in clock_memory.Recalled. A jump is believed when
     it has lasted as long as it is far, or as `jump_max_us` (0: every clock is believed). OSError."""

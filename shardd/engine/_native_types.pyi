@@ -187,9 +187,10 @@ class UnusedPage(tuple[int, int, list[UnusedOffset]]):
     next: Final[int]
     offsets: Final[list[UnusedOffset]]
 
-class ExpiryClock(tuple[int, int, int, int, int, int, bytes, int]):
+class ExpiryClock(tuple[int, int, int, int, int, int, bytes, int, int]):
     """`jump_us`: how far the wall clock is ahead of what is believed of it. `jumps`: that were not believed at once.
-    The others as in shardd/maintenance/clock_memory.py; `doubts_ended`: how many there have been."""
+    `since_boot_us`: when all that was so. The others as in shardd/maintenance/clock_memory.py; `doubts_ended`: how many
+    there have been."""
 
     now_us: Final[int]
     stamp_us: Final[int]
@@ -199,6 +200,7 @@ class ExpiryClock(tuple[int, int, int, int, int, int, bytes, int]):
     stamps_doubted_us: Final[int]
     doubts: Final[bytes]
     doubts_ended: Final[int]
+    since_boot_us: Final[int]
 
 class Scan(tuple[int, int, int, int, int, int]):
     """record_scan of native/src/log/record.h."""

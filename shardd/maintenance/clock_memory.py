@@ -43,29 +43,36 @@ _NO_DOUBTS: Final = bytes(64)
 
 
 class Recalled(NamedTuple):
-    """What `shared_clock_begin` takes: times of now, 0: as the wall clock says."""
+    """What `shared_clock_begin` takes: times of `since_boot_us` (0: of now), 0: as the wall clock says. However late the
+    process comes to write or to use them, they are of that moment."""
 
     believed_us: int = 0
     stamps_us: int = 0
     believed_doubted_us: int = 0
     stamps_doubted_us: int = 0
     doubts: bytes = _NO_DOUBTS
+    since_boot_us: int = 0
+
+    def now_us(self) -> int:
+        """What is believed now, 0: nothing is known."""
+        passed_us = _since_boot_us() - self.since_boot_us if self.since_boot_us else 0
+        return self.believed_us + passed_us if self.believed_us else 0
 
 
-def _boot() -> tuple[bytes, int]:
-    """Id of this boot, zeros where nobody tells it, and microseconds since then."""
-    return boot_text(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+def _since_boot_us() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def encode(known: Recalled, boot: bytes, since_boot_us: int) -> bytes:
     """The whole file."""
-    body = _FIELDS.pack(_MAGIC, known.believed_us, since_boot_us, boot) + _MORE.pack(*known[1:])
+    body = _FIELDS.pack(_MAGIC, known.believed_us, since_boot_us, boot) + _MORE.pack(*known[1:5])
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 
 def remember(data: Path, known: Recalled) -> None:
     """Blocks. OSError."""
-    layout.write_durably(data / FILE_NAME, encode(known, *_boot()))
+    content = encode(known, boot_text(), known.since_boot_us or _since_boot_us())
+    layout.write_durably(data / FILE_NAME, content)
 
 
 def recalled(data: Path) -> Recalled:
@@ -79,22 +86,19 @@ def recalled(data: Path) -> Recalled:
     if checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)):
         return Recalled()
     if len(body) == _FIELDS.size + _MORE.size and body.startswith(_MAGIC):
-        stamps_us, *doubted, doubts = _MORE.unpack_from(body, _FIELDS.size)
+        stamps_us, believed, stamps, doubts = _MORE.unpack_from(body, _FIELDS.size)
     elif len(body) == _FIELDS.size and body.startswith(_MAGIC_BEFORE):
-        stamps_us, doubted, doubts = 0, [0, 0], _NO_DOUBTS
+        stamps_us, believed, stamps, doubts = 0, 0, 0, _NO_DOUBTS
     else:
         return Recalled()
     _, now_us, since_us, boot = _FIELDS.unpack_from(body)
-    this_boot, this_us = _boot()
-    passed_us = this_us - since_us
-    if boot != this_boot or not any(boot) or passed_us < 0:
+    if boot != boot_text() or not any(boot) or _since_boot_us() < since_us:
         return Recalled(now_us, doubts=doubts)
-    believed, stamps = (each + passed_us if each else 0 for each in doubted)
-    stamped_us = stamps_us + passed_us if stamps_us else 0
-    return Recalled(now_us + passed_us, stamped_us, believed, stamps, doubts)
+    return Recalled(now_us, stamps_us, believed, stamps, doubts, since_us)
 
 
 def known_of(clock: ExpiryClock) -> Recalled:
     return Recalled(
-        clock.now_us, clock.stamp_us, clock.believed_doubted_us, clock.stamps_doubted_us, clock.doubts
+        clock.now_us, clock.stamp_us, clock.believed_doubted_us, clock.stamps_doubted_us, clock.doubts,
+        clock.since_boot_us,
     )  # fmt: skip

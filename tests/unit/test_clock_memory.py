@@ -47,18 +47,17 @@ def test_a_file_of_version_1_after_a_boot_says_what_is_believed_and_leaves_stamp
 
 
 def test_a_file_of_version_1_of_this_boot_leaves_stamps_to_the_wall_clock(tmp_path: Path) -> None:
-    found = recalled(written(tmp_path, version_1(boot_text(), since_boot_us() - AWAY_US)))
-    assert_gone_on(found.believed_us)
-    assert found == Recalled(found.believed_us)
+    then_us = since_boot_us() - AWAY_US
+    found = recalled(written(tmp_path, version_1(boot_text(), then_us)))
+    assert_gone_on(found.now_us())
+    assert found == Recalled(THEN_US, since_boot_us=then_us)
 
 
 def test_a_file_of_this_version_goes_on_with_all_that_was_known(tmp_path: Path) -> None:
-    known = Recalled(THEN_US, THEN_US + 7, 11, 0, DOUBTS)
-    found = recalled(written(tmp_path, encode(known, boot_text(), since_boot_us() - AWAY_US)))
-    assert_gone_on(found.believed_us)
-    assert found.stamps_us == found.believed_us + 7
-    assert found.believed_doubted_us == found.believed_us - THEN_US + 11  # a doubt goes on meanwhile
-    assert (found.stamps_doubted_us, found.doubts) == (0, DOUBTS)
+    known = Recalled(THEN_US, THEN_US + 7, 11, 0, DOUBTS, since_boot_us() - AWAY_US)
+    found = recalled(written(tmp_path, encode(known, boot_text(), known.since_boot_us)))
+    assert_gone_on(found.now_us())
+    assert found == known  # a doubt goes on meanwhile: all of it is of that moment
 
 
 def test_doubts_that_have_ended_are_known_after_a_boot(tmp_path: Path) -> None:
@@ -69,8 +68,16 @@ def test_doubts_that_have_ended_are_known_after_a_boot(tmp_path: Path) -> None:
 def test_what_is_remembered_is_recalled(tmp_path: Path) -> None:
     remember(tmp_path, Recalled(THEN_US, THEN_US, doubts=DOUBTS))
     found = recalled(tmp_path)
-    assert 0 <= found.believed_us - THEN_US < SLOWNESS_US
-    assert found == Recalled(found.believed_us, found.believed_us, doubts=DOUBTS)
+    assert 0 <= found.now_us() - THEN_US < SLOWNESS_US
+    assert found == Recalled(THEN_US, THEN_US, doubts=DOUBTS, since_boot_us=found.since_boot_us)
+
+
+def test_what_is_written_late_is_of_the_moment_at_which_it_was_known(tmp_path: Path) -> None:
+    """The thread that writes may wait long for its turn: the next start would doubt the clock for as long."""
+    known = Recalled(THEN_US, THEN_US, since_boot_us=since_boot_us() - AWAY_US)
+    remember(tmp_path, known)
+    assert recalled(tmp_path) == known
+    assert_gone_on(known.now_us())
 
 
 @pytest.mark.parametrize("content", [VERSION_1, encode(Recalled(THEN_US), OTHER_BOOT, 42)])

@@ -53,7 +53,7 @@ class Calls:
         return 0, 0
 
     def expiry_clock(self) -> ExpiryClock:
-        return ExpiryClock((BELIEVED_US, BELIEVED_US, 0, 0, 0, 0, bytes(64), 0))
+        return ExpiryClock((BELIEVED_US, BELIEVED_US, 0, 0, 0, 0, bytes(64), 0, 0))
 
     def partition_close(self, ns: int, incarnation: int) -> None:
         self._count()

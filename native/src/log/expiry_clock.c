@@ -4,6 +4,8 @@
 #include "base/clock.h"
 
 #define STEADY_BASE_US (INT64_C(1) << 50) /* what is older than the boot has a time, too */
+#define PAIR_TRIES 8
+#define PAIR_SPAN_US 1000 /* a process that waits for the CPU between its looks at two clocks sees no jump */
 
 static uint64_t wall(void *context) {
     (void)context;
@@ -22,6 +24,19 @@ static shared_clock *state_of(expiry_clock *c) { return c->shared != NULL ? c->s
 static int64_t boot_us(const expiry_clock *c) { return c->monotonic_us(c->context); }
 
 static uint64_t distance(int64_t a, int64_t b) { return a > b ? (uint64_t)(a - b) : (uint64_t)(b - a); }
+
+/* How far the wall clock is ahead of the time since the boot, both of one moment, which is `*now`. */
+static int64_t wall_ahead_at(const expiry_clock *c, int64_t *now) {
+    int64_t found = 0, shortest = INT64_MAX;
+    for (int i = 0; i < PAIR_TRIES && shortest > PAIR_SPAN_US; i++) {
+        int64_t before = boot_us(c), wall_us = (int64_t)c->wall_us(c->context), span = boot_us(c) - before;
+        if (span >= shortest) continue;
+        shortest = span;
+        *now = before;
+        found = wall_us - before;
+    }
+    return found;
+}
 
 /* Whether it goes by the wall clock from now on. `*begins`: the jump that it doubts is another one than before. */
 static bool follows(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t jump_max_us, bool *begins) {
@@ -75,11 +90,13 @@ static void end_doubts_by(shared_clock *s, uint64_t now_us) {
 static void look(expiry_clock *c, shared_clock *s) {
     int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now;
     if (!s->running) {
+        wall_ahead = wall_ahead_at(c, &now);
         s->believed.ahead_us = s->stamps.ahead_us = wall_ahead;
         s->running = 1;
         return;
     }
     clock_track *believed = &s->believed, *stamps = &s->stamps;
+    if (distance(wall_ahead, believed->ahead_us) >= CLOCK_STEP_US) wall_ahead = wall_ahead_at(c, &now);
     bool begins, nearer = distance(wall_ahead, believed->ahead_us) < distance(stamps->ahead_us, believed->ahead_us);
     bool stamps_follow = follows(stamps, now, wall_ahead, s->jump_max_us, &begins) || nearer;
     bool follow = follows(believed, now, wall_ahead, s->jump_max_us, &begins);
@@ -151,23 +168,26 @@ uint64_t expiry_clock_reaches(expiry_clock *c, uint64_t stamp_us, uint64_t age_u
     return since > UINT64_MAX - age_us ? UINT64_MAX : since + age_us;
 }
 
-static void begin_track(clock_track *t, int64_t now, int64_t wall_ahead, uint64_t time_us, uint64_t doubted_us) {
-    t->ahead_us = time_us != 0 ? (int64_t)time_us - now : wall_ahead;
+/* `known`: the time since the boot at which all that was so. */
+static void begin_track(clock_track *t, int64_t known, int64_t wall_ahead, uint64_t time_us, uint64_t doubted_us) {
+    t->ahead_us = time_us != 0 ? (int64_t)time_us - known : wall_ahead;
     t->doubted_ahead_us = wall_ahead;
-    t->doubted_since_us = doubted_us == 0 ? 0 : now > (int64_t)doubted_us ? now - (int64_t)doubted_us : 1;
+    t->doubted_since_us = doubted_us == 0 ? 0 : known > (int64_t)doubted_us ? known - (int64_t)doubted_us : 1;
 }
 
 void expiry_clock_begin(expiry_clock *c, const clock_memory *memory) {
     shared_clock *s = state_of(c);
-    int64_t now = boot_us(c), wall_ahead = (int64_t)c->wall_us(c->context) - now;
-    begin_track(&s->believed, now, wall_ahead, memory->believed_us, memory->believed_doubted_us);
-    begin_track(&s->stamps, now, wall_ahead, memory->stamps_us, memory->stamps_doubted_us);
+    int64_t now = 0, wall_ahead = wall_ahead_at(c, &now);
+    int64_t known = memory->since_boot_us != 0 ? (int64_t)memory->since_boot_us : now;
+    uint64_t believed_us = memory->believed_us != 0 ? memory->believed_us + (uint64_t)(now - known) : 0;
+    begin_track(&s->believed, known, wall_ahead, memory->believed_us, memory->believed_doubted_us);
+    begin_track(&s->stamps, known, wall_ahead, memory->stamps_us, memory->stamps_doubted_us);
     for (uint32_t i = 0; i < SHARED_DOUBTS; i++) {
         if (memory->doubts[i][1] == 0) continue;
         clock_doubt *d = &s->doubts[s->doubts_ended++ % SHARED_DOUBTS];
         d->first_us = memory->doubts[i][0];
         d->ended_us = memory->doubts[i][1];
-        if (memory->believed_us != 0 && d->ended_us > memory->believed_us) d->ended_us = memory->believed_us;
+        if (believed_us != 0 && d->ended_us > believed_us) d->ended_us = believed_us;
     }
     s->running = 1;
 }
@@ -178,10 +198,17 @@ static uint64_t doubted_us(const clock_track *t, int64_t now) {
 }
 
 void expiry_clock_recall(expiry_clock *c, clock_memory *memory) {
-    *memory = (clock_memory){.believed_us = expiry_clock_now(c), .stamps_us = expiry_clock_stamp(c)};
+    uint64_t believed_us = expiry_clock_now(c); /* looks */
     shared_clock *s = state_of(c);
-    memory->believed_doubted_us = doubted_us(&s->believed, boot_us(c));
-    memory->stamps_doubted_us = doubted_us(&s->stamps, boot_us(c));
+    int64_t now = boot_us(c);
+    bool goes_by_wall = !s->running || s->jump_max_us == 0;
+    *memory = (clock_memory){
+        .believed_us = goes_by_wall ? believed_us : (uint64_t)(now + s->believed.ahead_us),
+        .stamps_us = goes_by_wall ? believed_us : (uint64_t)(now + s->stamps.ahead_us),
+        .believed_doubted_us = doubted_us(&s->believed, now),
+        .stamps_doubted_us = doubted_us(&s->stamps, now),
+        .since_boot_us = (uint64_t)now,
+    };
     uint64_t ended = s->doubts_ended;
     for (uint64_t i = 0; i < SHARED_DOUBTS; i++) { /* the oldest first: `begin` counts on from there */
         const clock_doubt *d = &s->doubts[(ended + i) % SHARED_DOUBTS];

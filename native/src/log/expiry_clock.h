@@ -28,6 +28,7 @@ typedef struct clock_memory {
     uint64_t believed_us, stamps_us;                 /* what time it is now; 0: as the wall clock says */
     uint64_t believed_doubted_us, stamps_doubted_us; /* for so long a jump within this boot is doubted; 0: it is not */
     uint64_t doubts[SHARED_DOUBTS][2];               /* as in shared_clock */
+    uint64_t since_boot_us;                          /* when that was known; 0: now */
 } clock_memory;
 
 /* That of the machine, and not of a test. No process shares it yet. */

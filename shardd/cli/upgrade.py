@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,6 +16,8 @@ from shardd.config.hosts import is_of_this_host
 from shardd.config.http import Http
 from shardd.config.loader import Loaded
 from shardd.config.metrics import Metrics
+from shardd.engine import _native
+from shardd.log import layout
 from shardd.log.diagnosis import partitions_below
 from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
 from shardd.log.imported import read_imported
@@ -27,7 +27,8 @@ from shardd.log.marker import UnknownMarkerError
 from shardd.log.offsets_table import VERSION
 from shardd.log.segment_reader import segment_starts
 from shardd.log.segment_recovery import proven_incarnation
-from shardd.log.stored_offsets import read_settled_table
+from shardd.log.side_diagnosis import UNUSABLE_OFFSETS
+from shardd.log.stored_offsets import UnusableTableError, read_settled_table
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview_held
 from shardd.metadata.diagnosis import diagnose_state
@@ -35,6 +36,7 @@ from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.iggy_files import file_of_a_later_server, iggy_log
+from shardd.runtime.regular_files import read_regular
 from shardd.runtime.throttle import Throttle
 from shardd.server.data_directory import RUNTIME_CONFIG_NAME
 
@@ -146,11 +148,10 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
     partitions = segments = compressed = sparse = damaged = early = 0
     for place, path in partitions_below(directory):
         partitions += 1
-        unread: list[OSError] = []
-        refusals = list(_refusals(path, unread))
-        with _unread(unread):
-            early += not refusals and _has_early_table(path)
-        findings.would += [f"{error}: `shardd doctor log` says what that costs, and the way out" for error in unread]
+        sides = _sides(path)
+        early += sides.has_early_table and not sides.refusals
+        refusals = sides.refusals
+        findings.would += sides.costs
         for start in segment_starts(path):
             segments += 1
             try:
@@ -175,48 +176,62 @@ def _about_partitions(directory: Path, findings: Findings) -> None:
             findings.back.append(f"segments {count} are {kind}: programs without them keep their partitions closed")
 
 
-def _has_early_table(partition: Path) -> bool:
-    try:
-        table = read_settled_table(partition, read_incarnation(partition))
-    except ValueError:  # damaged: `shardd doctor log` tells more
-        return False
-    return table is not None and table.counts and table.version != VERSION
+class _Sides(msgspec.Struct):
+    """What lies beside the log of a partition. `refusals`: why it is not opened; `costs`: what cannot be read and
+    closes no partition; `has_early_table`: of stored offsets, which a start writes anew."""
+
+    refusals: list[str] = msgspec.field(default_factory=list)
+    costs: list[str] = msgspec.field(default_factory=list)
+    has_early_table: bool = False
 
 
-@contextmanager
-def _unread(errors: list[OSError]) -> Iterator[None]:
-    """What lies beside a log and cannot be read closes no partition."""
-    try:
-        yield
-    except OSError as error:
-        if str(error) not in map(str, errors):
-            errors.append(error)
-
-
-def _refusals(partition: Path, unread: list[OSError]) -> Iterable[str]:
-    """What is of a later version beside the segments, and a marker that neither can be read nor is proven."""
+def _sides(partition: Path) -> _Sides:
+    """Reads each file once."""
+    sides = _Sides()
     incarnation = None
     try:
-        try:
-            incarnation = read_incarnation(partition)
-        except OSError as error:
-            incarnation = proven_incarnation(partition)
-            if incarnation is None:
-                yield f"{error}, and no manifest tells the incarnation: `shardd doctor log` says the way out"
-            else:
-                unread.append(error)
-        with _unread(unread):
-            read_imported(partition)
+        incarnation = read_incarnation(partition)
     except UnknownMarkerError as error:
-        yield str(error)
-        return
-    except ValueError:
-        return  # damaged: `shardd doctor log` tells more
+        sides.refusals.append(str(error))
+    except OSError as error:
+        incarnation = proven_incarnation(partition)
+        if incarnation is None:
+            text = f"{error}, and no manifest tells the incarnation: `shardd doctor log` says the way out"
+            sides.refusals.append(text)
+        else:
+            _add_unread(sides, error)
     try:
-        with _unread(unread):
-            read_settled_table(partition, incarnation)
+        read_imported(partition)
+    except UnknownMarkerError as error:
+        sides.refusals.append(str(error))
+    except (OSError, ValueError) as error:
+        _add_unread(sides, error)
+    _about_table(partition, incarnation, sides)
+    try:
+        read_regular(partition / layout.PRODUCERS, _native.PRODUCERS_FILE_READ_MAX)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        _add_unread(sides, error)
+    return sides
+
+
+def _about_table(partition: Path, incarnation: int | None, sides: _Sides) -> None:
+    """A table that cannot be told costs stored offsets; something else in its place closes the partition."""
+    try:
+        table = read_settled_table(partition, incarnation)
+        sides.has_early_table = table is not None and table.counts and table.version != VERSION
+    except UnusableTableError as error:
+        sides.costs.append(f"{error}: {UNUSABLE_OFFSETS}")
+    except OSError as error:
+        _add_unread(sides, error)
     except ValueError as error:
-        yield str(error)
+        sides.refusals.append(str(error))
+
+
+def _add_unread(sides: _Sides, error: OSError | ValueError) -> None:
+    """What lies beside a log and cannot be read closes no partition."""
+    sides.costs.append(f"{error}: `shardd doctor log` says what that costs, and the way out")
 
 
 def _about_settings(directory: Path, loaded: Loaded, findings: Findings) -> None:

@@ -144,36 +144,66 @@ def _about_version(info: DirectoryInfo, findings: Findings) -> None:
         )
 
 
+class _Counts(msgspec.Struct):
+    """Of all partitions. `early`: tables of stored offsets that a start writes anew."""
+
+    partitions: int = 0
+    segments: int = 0
+    compressed: int = 0
+    sparse: int = 0
+    damaged: int = 0
+    early: int = 0
+
+
 def _about_partitions(directory: Path, findings: Findings) -> None:
-    partitions = segments = compressed = sparse = damaged = early = 0
+    counts = _Counts()
     for place, path in partitions_below(directory):
-        partitions += 1
+        refusals: list[str] = []
+        try:
+            starts = segment_starts(path)
+        except FileNotFoundError:  # the partition was deleted meanwhile
+            continue
+        except UnknownManifestError as error:
+            starts = []
+            refusals.append(str(error))
         sides = _sides(path)
-        early += sides.has_early_table and not sides.refusals
-        refusals = sides.refusals
+        refusals += sides.refusals
         findings.would += sides.costs
-        for start in segment_starts(path):
-            segments += 1
-            try:
-                manifest = read_manifest(path, start)
-            except DamagedManifestError:
-                damaged += 1
-            except UnknownManifestError as error:
-                refusals.append(str(error))
-            else:
-                compressed += manifest is not None and manifest.stored is not None
-                sparse += manifest is not None and manifest.sparse
+        refusals += _about_segments(path, starts, counts)
+        counts.partitions += 1
+        counts.early += sides.has_early_table and not sides.refusals
         stays = "its partition stays closed, nothing in it is changed"
         findings.refused += [f"partition {'/'.join(map(str, place))}: {each}; {stays}" for each in refusals]
-    findings.would.append(f"partitions {partitions}, segments {segments}")
-    if damaged:
-        findings.would.append(f"manifests {damaged} are damaged: their logs are scanned, nothing is lost")
-    if early:
-        findings.would.append(f"tables of stored offsets {early} have version 1: the first start writes version 2")
+    findings.would.append(f"partitions {counts.partitions}, segments {counts.segments}")
+    if counts.damaged:
+        findings.would.append(
+            f"manifests {counts.damaged} are damaged or cannot be read: their logs are scanned, nothing is lost"
+        )
+    if counts.early:
+        findings.would.append(
+            f"tables of stored offsets {counts.early} have version 1: the first start writes version 2"
+        )
         findings.back.append("after that start programs that know only version 1 of them keep those partitions closed")
-    for count, kind in ((compressed, "compressed"), (sparse, "sparse (offsets without a record)")):
+    for count, kind in ((counts.compressed, "compressed"), (counts.sparse, "sparse (offsets without a record)")):
         if count:
             findings.back.append(f"segments {count} are {kind}: programs without them keep their partitions closed")
+
+
+def _about_segments(partition: Path, starts: list[int], counts: _Counts) -> list[str]:
+    """Which of them this program does not open."""
+    refusals = []
+    for start in starts:
+        counts.segments += 1
+        try:
+            manifest = read_manifest(partition, start)
+        except DamagedManifestError:  # or one that the device does not give
+            counts.damaged += 1
+        except UnknownManifestError as error:
+            refusals.append(str(error))
+        else:
+            counts.compressed += manifest is not None and manifest.stored is not None
+            counts.sparse += manifest is not None and manifest.sparse
+    return refusals
 
 
 class _Sides(msgspec.Struct):

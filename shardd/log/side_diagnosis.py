@@ -52,7 +52,7 @@ class SideView(msgspec.Struct):
 
 
 def diagnose_sides(directory: Path) -> SideView:
-    """Reads what lies beside the log. OSError when the directory itself cannot be read."""
+    """Reads what lies beside the log; of a directory that is gone nothing."""
     view = SideView()
     incarnation = None
     marker = _PROVEN_MARKER if proven_incarnation(directory) is not None else _MARKER
@@ -77,9 +77,12 @@ def diagnose_sides(directory: Path) -> SideView:
 
 @contextmanager
 def _told(view: SideView, path: Path, cost: str) -> Iterator[None]:
-    """For what reads `path`: why that cannot be, and what it costs."""
+    """For what reads `path`: why that cannot be, and what it costs. A file that is gone since it was met costs nothing:
+    its partition was deleted or purged."""
     try:
         yield
+    except FileNotFoundError:
+        return
     except UnknownMarkerError as error:
         view.unreadable.append(f"{error}: the partition stays closed until a version that knows it opens the directory")
     except UnusableTableError as error:

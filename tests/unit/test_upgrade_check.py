@@ -230,3 +230,28 @@ def test_each_file_beside_a_log_is_read_once(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(upgrade, name, counted)
     assert checked(data.path)[0] == 0
     assert len(read) == len(set(read)) == 6
+
+
+def test_a_segment_of_an_unknown_layout_without_a_known_log_is_refused(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path / "data")
+    seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())
+    manifest = layout.segment_manifest(data.partition(0), 0)
+    content = bytearray(manifest.read_bytes())
+    content[12] |= 4
+    content[56:64] = struct.pack("<Q", xxhash.xxh3_64_intdigest(bytes(content[:56])))
+    manifest.write_bytes(content)
+    layout.segment_log(data.partition(0), 0).rename(manifest.with_suffix(".remote"))
+    status, text = checked(data.path)
+    assert status == 1 and f"refused: partition 0/0/0: {manifest}" in text, text
+    assert "partitions 2," in text
+
+
+def test_manifests_that_the_device_does_not_give_refuse_nothing(tmp_path: Path) -> None:
+    """A start scans their logs (adr/0108)."""
+    data = DataDirectory(tmp_path / "data")
+    assert seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())[0] > 0
+    control = FaultControl(tmp_path)
+    control.arm("read", ".manifest$", 1, errno.EIO, for_ever=True)
+    command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
+    said = subprocess.run(command, env=os.environ | control.environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "manifests 1 are damaged or cannot be read: their logs are scanned" in said.stdout

@@ -89,12 +89,13 @@ def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
         least = 0 if start < imported_end else minimum
         try:
             view, survey = _diagnose_settled(directory, start, next_start, least, imported_end)
+        except FileNotFoundError:
+            if not _was_removed(directory, marker, start):
+                yield _lost(directory, start, next_start)
+            continue
         except OSError as error:
             _check_same(directory, marker)
-            if not isinstance(error, FileNotFoundError):
-                yield _unreadable(directory, start, next_start, error)
-            elif not _was_removed(directory, marker, start):
-                yield _lost(directory, start, next_start)
+            yield _unreadable(directory, start, next_start, error)
             continue
         if view.damaged:
             _check_same(directory, marker)
@@ -103,15 +104,15 @@ def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
 
 
 def _marker(directory: Path) -> int | None:
-    """None, too, where the device does not give it. ValueError, of a later version."""
+    """None, too, where it cannot be read or is of a later version, which side_diagnosis.py tells."""
     try:
         return read_incarnation(directory)
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
 def _check_same(directory: Path, marker: int | None) -> None:
-    """ReplacedError, ValueError."""
+    """ReplacedError."""
     if not directory.is_dir() or _marker(directory) != marker:
         raise ReplacedError(f"{directory} is another one than when its files were listed, or gone")
 
@@ -124,7 +125,7 @@ def _diagnose_settled(
         try:
             return _diagnose_segment(directory, start, next_start, minimum, imported_end)
         except FileNotFoundError:
-            if not directory.is_dir() or start not in segment_starts(directory):
+            if start not in segment_starts(directory):
                 raise
             time.sleep(LOOK_INTERVAL_S)
     return _diagnose_segment(directory, start, next_start, minimum, imported_end)
@@ -133,9 +134,13 @@ def _diagnose_settled(
 def _was_removed(directory: Path, marker: int | None, start: int) -> bool:
     """Whether the log of a segment that was listed is gone by right: it was the first one, and a manifest says that
     the log begins behind it, or its own manifest is gone like it. A server renames the log first: a moment later its
-    manifest follows."""
+    manifest follows. ReplacedError."""
     for _ in range(LOOKS_MAX):
-        starts = segment_starts(directory)
+        _check_same(directory, marker)
+        try:
+            starts = segment_starts(directory)
+        except FileNotFoundError:
+            continue
         if not starts or starts[0] < start:
             return False
         if not layout.segment_manifest(directory, start).exists():

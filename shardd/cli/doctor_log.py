@@ -8,14 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import msgspec
 import typer
 
 from shardd.cli.doctor_state import EXIT_DAMAGE
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
 from shardd.log.damage import DamagedRange
-from shardd.log.diagnosis import SegmentView, diagnose_partition, isolate, partitions_below
+from shardd.log.diagnosis import LOOKS_MAX, ReplacedError, SegmentView, diagnose_partition, isolate, partitions_below
 from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.log.incarnation import read_incarnation
+from shardd.log.layout import PartitionIds
 from shardd.log.removed_segments import removed_files
 from shardd.log.side_diagnosis import SideView, diagnose_sides, repair_offsets
 from shardd.server.data_directory import lock_directory
@@ -81,22 +83,13 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
     for place, path in partitions_below(directory):
         if any(want is not None and want != number for want, number in zip(wanted, place, strict=True)):
             continue
-        partitions += 1
-        text = "/".join(map(str, place))
-        try:
-            for view in diagnose_partition(path):
-                segments += 1
-                failures += bool(view.unreadable)
-                _show(text, view)
-                if view.open_damage():
-                    damaged.setdefault(path, []).extend(view.open_damage())
-        except (OSError, ValueError) as error:
-            failures += 1
-            typer.echo(f"damage: partition {text} cannot be read: {error}")
-        sides = diagnose_sides(path)
-        _show_sides(path, sides)
-        failures += len(sides.unreadable)
-        if sides.damage:
+        found = _look_at(place, path)
+        partitions += not found.is_gone
+        segments += found.segments
+        failures += found.failures
+        if found.damaged:
+            damaged[path] = found.damaged
+        if found.has_damaged_offsets:
             offsets.append(path)
     ranges = [each for found in damaged.values() for each in found]
     messages = sum(each.end - each.start for each in ranges)
@@ -104,6 +97,51 @@ def _list(directory: Path, wanted: tuple[int | None, ...]) -> tuple[dict[Path, l
         f"partitions {partitions}, segments {segments}, damaged ranges {len(ranges)}, messages in them {messages}"
     )
     return damaged, offsets, failures
+
+
+class _Found(msgspec.Struct):
+    """In one partition. `damaged`: what is not isolated; `failures`: what could not be read."""
+
+    segments: int = 0
+    failures: int = 0
+    damaged: list[DamagedRange] = msgspec.field(default_factory=list)
+    has_damaged_offsets: bool = False
+    is_gone: bool = False
+
+
+def _look_at(place: PartitionIds, path: Path) -> _Found:
+    """Prints what is there; anew where a running server purges the partition meanwhile."""
+    text = "/".join(map(str, place))
+    for _ in range(LOOKS_MAX):
+        found = _Found()
+        try:
+            _look_at_log(text, path, found)
+        except ReplacedError:
+            found.is_gone = not path.is_dir()
+            change = "deleted or purged" if found.is_gone else "purged, and is looked at again"
+            typer.echo(f"note: partition {text} has been listed, then {change}")
+            if not found.is_gone:
+                continue
+        break
+    if not found.is_gone:
+        sides = diagnose_sides(path)
+        _show_sides(path, sides)
+        found.failures += len(sides.unreadable)
+        found.has_damaged_offsets = bool(sides.damage)
+    return found
+
+
+def _look_at_log(text: str, path: Path, found: _Found) -> None:
+    """ReplacedError."""
+    try:
+        for view in diagnose_partition(path):
+            found.segments += 1
+            found.failures += bool(view.unreadable)
+            _show(text, view)
+            found.damaged += view.open_damage()
+    except (OSError, ValueError) as error:
+        found.failures += 1
+        typer.echo(f"damage: partition {text} cannot be read: {error}")
 
 
 def _show(place: str, view: SegmentView) -> None:

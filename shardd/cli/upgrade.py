@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,6 +16,8 @@ from shardd.config.hosts import is_of_this_host
 from shardd.config.http import Http
 from shardd.config.loader import Loaded
 from shardd.config.metrics import Metrics
+from shardd.engine import _native
+from shardd.log import layout
 from shardd.log.diagnosis import partitions_below
 from shardd.log.directory_info import FORMAT_VERSION, DirectoryInfo, read_info
 from shardd.log.imported import read_imported
@@ -27,7 +27,8 @@ from shardd.log.marker import UnknownMarkerError
 from shardd.log.offsets_table import VERSION
 from shardd.log.segment_reader import segment_starts
 from shardd.log.segment_recovery import proven_incarnation
-from shardd.log.stored_offsets import read_settled_table
+from shardd.log.side_diagnosis import UNUSABLE_OFFSETS
+from shardd.log.stored_offsets import UnusableTableError, read_settled_table
 from shardd.maintenance.retention_limits import RetentionLimits
 from shardd.maintenance.retention_preview import preview_held
 from shardd.metadata.diagnosis import diagnose_state
@@ -35,6 +36,7 @@ from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.iggy_files import file_of_a_later_server, iggy_log
+from shardd.runtime.regular_files import read_regular
 from shardd.runtime.throttle import Throttle
 from shardd.server.data_directory import RUNTIME_CONFIG_NAME
 
@@ -142,81 +144,124 @@ def _about_version(info: DirectoryInfo, findings: Findings) -> None:
         )
 
 
+class _Counts(msgspec.Struct):
+    """Of all partitions. `early`: tables of stored offsets that a start writes anew."""
+
+    partitions: int = 0
+    segments: int = 0
+    compressed: int = 0
+    sparse: int = 0
+    damaged: int = 0
+    early: int = 0
+
+
 def _about_partitions(directory: Path, findings: Findings) -> None:
-    partitions = segments = compressed = sparse = damaged = early = 0
+    counts = _Counts()
     for place, path in partitions_below(directory):
-        partitions += 1
-        unread: list[OSError] = []
-        refusals = list(_refusals(path, unread))
-        with _unread(unread):
-            early += not refusals and _has_early_table(path)
-        findings.would += [f"{error}: `shardd doctor log` says what that costs, and the way out" for error in unread]
-        for start in segment_starts(path):
-            segments += 1
-            try:
-                manifest = read_manifest(path, start)
-            except DamagedManifestError:
-                damaged += 1
-            except UnknownManifestError as error:
-                refusals.append(str(error))
-            else:
-                compressed += manifest is not None and manifest.stored is not None
-                sparse += manifest is not None and manifest.sparse
+        refusals: list[str] = []
+        try:
+            starts = segment_starts(path)
+        except FileNotFoundError:  # the partition was deleted meanwhile
+            continue
+        except UnknownManifestError as error:
+            starts = []
+            refusals.append(str(error))
+        sides = _sides(path)
+        refusals += sides.refusals
+        findings.would += sides.costs
+        refusals += _about_segments(path, starts, counts)
+        counts.partitions += 1
+        counts.early += sides.has_early_table and not sides.refusals
         stays = "its partition stays closed, nothing in it is changed"
         findings.refused += [f"partition {'/'.join(map(str, place))}: {each}; {stays}" for each in refusals]
-    findings.would.append(f"partitions {partitions}, segments {segments}")
-    if damaged:
-        findings.would.append(f"manifests {damaged} are damaged: their logs are scanned, nothing is lost")
-    if early:
-        findings.would.append(f"tables of stored offsets {early} have version 1: the first start writes version 2")
+    findings.would.append(f"partitions {counts.partitions}, segments {counts.segments}")
+    if counts.damaged:
+        findings.would.append(
+            f"manifests {counts.damaged} are damaged or cannot be read: their logs are scanned, nothing is lost"
+        )
+    if counts.early:
+        findings.would.append(
+            f"tables of stored offsets {counts.early} have version 1: the first start writes version 2"
+        )
         findings.back.append("after that start programs that know only version 1 of them keep those partitions closed")
-    for count, kind in ((compressed, "compressed"), (sparse, "sparse (offsets without a record)")):
+    for count, kind in ((counts.compressed, "compressed"), (counts.sparse, "sparse (offsets without a record)")):
         if count:
             findings.back.append(f"segments {count} are {kind}: programs without them keep their partitions closed")
 
 
-def _has_early_table(partition: Path) -> bool:
-    try:
-        table = read_settled_table(partition, read_incarnation(partition))
-    except ValueError:  # damaged: `shardd doctor log` tells more
-        return False
-    return table is not None and table.counts and table.version != VERSION
+def _about_segments(partition: Path, starts: list[int], counts: _Counts) -> list[str]:
+    """Which of them this program does not open."""
+    refusals = []
+    for start in starts:
+        counts.segments += 1
+        try:
+            manifest = read_manifest(partition, start)
+        except DamagedManifestError:  # or one that the device does not give
+            counts.damaged += 1
+        except UnknownManifestError as error:
+            refusals.append(str(error))
+        else:
+            counts.compressed += manifest is not None and manifest.stored is not None
+            counts.sparse += manifest is not None and manifest.sparse
+    return refusals
 
 
-@contextmanager
-def _unread(errors: list[OSError]) -> Iterator[None]:
-    """What lies beside a log and cannot be read closes no partition."""
-    try:
-        yield
-    except OSError as error:
-        if str(error) not in map(str, errors):
-            errors.append(error)
+class _Sides(msgspec.Struct):
+    """What lies beside the log of a partition. `refusals`: why it is not opened; `costs`: what cannot be read and
+    closes no partition; `has_early_table`: of stored offsets, which a start writes anew."""
+
+    refusals: list[str] = msgspec.field(default_factory=list)
+    costs: list[str] = msgspec.field(default_factory=list)
+    has_early_table: bool = False
 
 
-def _refusals(partition: Path, unread: list[OSError]) -> Iterable[str]:
-    """What is of a later version beside the segments, and a marker that neither can be read nor is proven."""
+def _sides(partition: Path) -> _Sides:
+    """Reads each file once."""
+    sides = _Sides()
     incarnation = None
     try:
-        try:
-            incarnation = read_incarnation(partition)
-        except OSError as error:
-            incarnation = proven_incarnation(partition)
-            if incarnation is None:
-                yield f"{error}, and no manifest tells the incarnation: `shardd doctor log` says the way out"
-            else:
-                unread.append(error)
-        with _unread(unread):
-            read_imported(partition)
+        incarnation = read_incarnation(partition)
     except UnknownMarkerError as error:
-        yield str(error)
-        return
-    except ValueError:
-        return  # damaged: `shardd doctor log` tells more
+        sides.refusals.append(str(error))
+    except OSError as error:
+        incarnation = proven_incarnation(partition)
+        if incarnation is None:
+            text = f"{error}, and no manifest tells the incarnation: `shardd doctor log` says the way out"
+            sides.refusals.append(text)
+        else:
+            _add_unread(sides, error)
     try:
-        with _unread(unread):
-            read_settled_table(partition, incarnation)
+        read_imported(partition)
+    except UnknownMarkerError as error:
+        sides.refusals.append(str(error))
+    except (OSError, ValueError) as error:
+        _add_unread(sides, error)
+    _about_table(partition, incarnation, sides)
+    try:
+        read_regular(partition / layout.PRODUCERS, _native.PRODUCERS_FILE_READ_MAX)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        _add_unread(sides, error)
+    return sides
+
+
+def _about_table(partition: Path, incarnation: int | None, sides: _Sides) -> None:
+    """A table that cannot be told costs stored offsets; something else in its place closes the partition."""
+    try:
+        table = read_settled_table(partition, incarnation)
+        sides.has_early_table = table is not None and table.counts and table.version != VERSION
+    except UnusableTableError as error:
+        sides.costs.append(f"{error}: {UNUSABLE_OFFSETS}")
+    except OSError as error:
+        _add_unread(sides, error)
     except ValueError as error:
-        yield str(error)
+        sides.refusals.append(str(error))
+
+
+def _add_unread(sides: _Sides, error: OSError | ValueError) -> None:
+    """What lies beside a log and cannot be read closes no partition."""
+    sides.costs.append(f"{error}: `shardd doctor log` says what that costs, and the way out")
 
 
 def _about_settings(directory: Path, loaded: Loaded, findings: Findings) -> None:

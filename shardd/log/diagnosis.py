@@ -7,8 +7,10 @@ manifests and is for a data directory that nobody uses.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -22,8 +24,17 @@ from shardd.log.imported import end_of_import
 from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
+from shardd.log.removed_segments import written_log_start
+from shardd.log.segment_layout import PLAIN
 from shardd.log.segment_reader import log_path, opened_log, segment_starts
 from shardd.log.tail import Rest, rest_of
+
+LOOKS_MAX: Final = 20  # at what changes while it is looked at
+LOOK_INTERVAL_S: Final = 0.1
+
+
+class ReplacedError(Exception):
+    """The partition was deleted or purged since its files were listed."""
 
 
 class SegmentView(msgspec.Struct):
@@ -56,28 +67,88 @@ def partitions_below(data: Path) -> Iterator[tuple[PartitionIds, Path]]:
 
 
 def _numbered(directory: Path) -> list[tuple[int, Path]]:
-    if not directory.is_dir():
+    try:
+        found = [(layout.parse_id(path.name), path) for path in directory.iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):  # never made, or deleted meanwhile
         return []
-    found = [(layout.parse_id(path.name), path) for path in directory.iterdir() if path.is_dir()]
     return sorted((number, path) for number, path in found if number is not None)
 
 
 def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
-    """Reads every segment whole, one at a time. OSError, ValueError (a marker or a manifest of a later version)."""
+    """Reads every segment whole, one at a time. A segment that is removed meanwhile, by right, is left out.
+    ReplacedError; OSError, ValueError (a marker or a manifest of a later version)."""
+    marker = _marker(directory)
     imported_end = end_of_import(directory)
-    starts = segment_starts(directory)
+    try:
+        starts = segment_starts(directory)
+    except FileNotFoundError as error:
+        raise ReplacedError(f"{directory} is gone") from error
     minimum = 0
     for number, start in enumerate(starts):
         next_start = starts[number + 1] if number + 1 < len(starts) else None
+        least = 0 if start < imported_end else minimum
         try:
-            view, survey = _diagnose_segment(
-                directory, start, next_start, 0 if start < imported_end else minimum, imported_end
-            )
+            view, survey = _diagnose_settled(directory, start, next_start, least, imported_end)
+        except FileNotFoundError:
+            if not _was_removed(directory, marker, start):
+                yield _lost(directory, start, next_start)
+            continue
         except OSError as error:
+            _check_same(directory, marker)
             yield _unreadable(directory, start, next_start, error)
             continue
+        if view.damaged:
+            _check_same(directory, marker)
         minimum = survey.segment.last_timestamp if survey.segment.count else minimum
         yield view
+
+
+def _marker(directory: Path) -> int | None:
+    """None, too, where it cannot be read or is of a later version, which side_diagnosis.py tells."""
+    try:
+        return read_incarnation(directory)
+    except (OSError, ValueError):
+        return None
+
+
+def _check_same(directory: Path, marker: int | None) -> None:
+    """ReplacedError."""
+    if not directory.is_dir() or _marker(directory) != marker:
+        raise ReplacedError(f"{directory} is another one than when its files were listed, or gone")
+
+
+def _diagnose_settled(
+    directory: Path, start: int, next_start: int | None, minimum: int, imported_end: int
+) -> tuple[SegmentView, DamageSurvey]:
+    """Of a file that has another name since it was looked for (a segment that is being compressed) it looks again."""
+    for _ in range(LOOKS_MAX - 1):
+        try:
+            return _diagnose_segment(directory, start, next_start, minimum, imported_end)
+        except FileNotFoundError:
+            if start not in segment_starts(directory):
+                raise
+            time.sleep(LOOK_INTERVAL_S)
+    return _diagnose_segment(directory, start, next_start, minimum, imported_end)
+
+
+def _was_removed(directory: Path, marker: int | None, start: int) -> bool:
+    """Whether the log of a segment that was listed is gone by right: it was the first one, and a manifest says that
+    the log begins behind it, or its own manifest is gone like it. A server renames the log first: a moment later its
+    manifest follows. ReplacedError."""
+    for _ in range(LOOKS_MAX):
+        _check_same(directory, marker)
+        try:
+            starts = segment_starts(directory)
+        except FileNotFoundError:
+            continue
+        if not starts or starts[0] < start:
+            return False
+        if not layout.segment_manifest(directory, start).exists():
+            return True
+        if marker is not None and written_log_start(directory, starts, marker) > start:
+            return True
+        time.sleep(LOOK_INTERVAL_S)
+    return False
 
 
 def _diagnose_segment(
@@ -131,6 +202,14 @@ def _unreadable(directory: Path, start: int, next_start: int | None, error: OSEr
         f"{path} cannot be read ({error.strerror}): polls that need what lies there get CANNOT_READ_FILE (10002), all "
         "else is served. What is lost is in a backup, or nowhere; an index that is moved to another place while no "
         "server runs is made again by the next start"
+    )
+    return SegmentView(start, start if next_start is None else next_start, 0, "not read", unreadable=text)
+
+
+def _lost(directory: Path, start: int, next_start: int | None) -> SegmentView:
+    text = (
+        f"{layout.segment_file(directory, start, PLAIN.suffix)} is gone since it was listed, and no manifest says that "
+        "it was removed: its messages are lost, unless a backup has them"
     )
     return SegmentView(start, start if next_start is None else next_start, 0, "not read", unreadable=text)
 

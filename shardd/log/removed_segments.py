@@ -23,7 +23,7 @@ def removed_files(directory: Path, incarnation: int | None) -> list[Path]:
     archive, which takes them along. UnknownLayoutError, OSError."""
     starts = segment_starts(directory)
     found = [(start, path) for start, path in _beside(directory) if starts and start < starts[0]]
-    if not found or incarnation is None or starts[0] > _log_start(directory, starts, incarnation):
+    if not found or incarnation is None or starts[0] > written_log_start(directory, starts, incarnation):
         return []
     return [path for start, path in found if not _goes_to_its_archive(directory, incarnation, start)]
 
@@ -49,8 +49,8 @@ def _beside(directory: Path) -> Iterator[tuple[int, Path]]:
             yield named[0], path
 
 
-def _log_start(directory: Path, starts: list[int], incarnation: int) -> int:
-    """The highest that a whole manifest beside a log knows."""
+def written_log_start(directory: Path, starts: list[int], incarnation: int) -> int:
+    """The highest log start that a whole manifest beside a log knows. OSError."""
     highest = 0
     for start in starts:
         with suppress(ValueError):  # damaged: recovery tells

@@ -24,7 +24,7 @@ _OFFSETS: Final = (
     f"messages are served, whoever asks for a stored offset gets CANNOT_READ_FILE (10002). {_MOVE} no consumer or "
     "group of the partition has a stored offset then; `shardd offset update` stores one"
 )
-_UNUSABLE_OFFSETS: Final = (
+UNUSABLE_OFFSETS: Final = (
     "messages are served, whoever asks for a stored offset gets CANNOT_READ_FILE (10002). A later version of shardd "
     "may have written the file and serves them; without one, and without a backup, they are lost"
 )
@@ -52,7 +52,7 @@ class SideView(msgspec.Struct):
 
 
 def diagnose_sides(directory: Path) -> SideView:
-    """Reads what lies beside the log. OSError when the directory itself cannot be read."""
+    """Reads what lies beside the log; of a directory that is gone nothing."""
     view = SideView()
     incarnation = None
     marker = _PROVEN_MARKER if proven_incarnation(directory) is not None else _MARKER
@@ -77,13 +77,16 @@ def diagnose_sides(directory: Path) -> SideView:
 
 @contextmanager
 def _told(view: SideView, path: Path, cost: str) -> Iterator[None]:
-    """For what reads `path`: why that cannot be, and what it costs."""
+    """For what reads `path`: why that cannot be, and what it costs. A file that is gone since it was met costs nothing:
+    its partition was deleted or purged."""
     try:
         yield
+    except FileNotFoundError:
+        return
     except UnknownMarkerError as error:
         view.unreadable.append(f"{error}: the partition stays closed until a version that knows it opens the directory")
     except UnusableTableError as error:
-        view.unreadable.append(f"{error}: {_UNUSABLE_OFFSETS}")
+        view.unreadable.append(f"{error}: {UNUSABLE_OFFSETS}")
     except (OSError, ValueError) as error:
         name = getattr(error, "filename", None) or path
         reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -75,3 +75,8 @@ class FaultControl:
     def was_on_ring(self) -> bool:
         """Whether the last call that was due since `arm` was an entry of a ring."""
         return bool(_FIELDS.unpack(self._map[:])[8])
+
+    @property
+    def has_failed_any(self) -> bool:
+        """Whether a call has failed since `arm`, or hangs."""
+        return bool(_FIELDS.unpack(self._map[:])[6])

@@ -200,6 +200,23 @@ def test_producers_that_cannot_be_read_are_never_believed_again_once_the_log_has
         assert stored(root) == [*sent, *numbers_of(BATCHES + 4), *numbers]
 
 
+def test_a_kill_after_producers_got_their_other_name_forgets_them_and_cuts_nothing(durable: Left) -> None:
+    """What it leaves: the other name, and no new file yet."""
+    durable.fresh()
+    file = durable.partition / layout.PRODUCERS
+    file.rename(durable.partition / layout.PRODUCERS_UNREADABLE)
+    sent = list(range(MESSAGES))
+    for number in (BATCHES, BATCHES + 2):
+        with durable.opened() as root:
+            assert stored(root) == sent
+            assert durable.again(root, BATCHES - 1).kind is ProducedKind.UNKNOWN_PRODUCER
+            durable.send(root, number)
+            sent += numbers_of(number)
+            assert file.exists()
+    with durable.opened() as root:
+        assert stored(root) == sent
+
+
 def numbers_of(number: int) -> list[int]:
     return list(range(BATCH * number, BATCH * (number + 1)))
 

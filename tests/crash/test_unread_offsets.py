@@ -20,7 +20,7 @@ from shardd.protocol.codes import Code
 from tests.crash.fault_control import FaultControl
 from tests.crash.faults import wait_until
 from tests.doors.http_server import HttpServer
-from tests.server.test_retention import ENV, NEXT, SECOND_US, after_runs, create_topic
+from tests.server.test_retention import ENV, NEXT, SECOND_US, SEGMENT_BYTES, after_runs, create_topic
 from tests.server.test_sizes_win import set_setting
 from tests.support import wire
 from tests.support.server import ONE_SHARD
@@ -39,12 +39,12 @@ SETTINGS: Final = ENV | ONE_SHARD | {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}
 class Unread:
     """`server` is to be started on what a stop has left; of partition 0 the stored offsets cannot be read."""
 
-    def __init__(self, directory: Path, *, expiry_us: int = 0, held_max: str = "1 h") -> None:
+    def __init__(self, directory: Path, *, expiry_us: int = 0, size_bytes: int = 0, held_max: str = "1 h") -> None:
         self.control = FaultControl(directory)
         self.server = HttpServer(directory / "data", SETTINGS | {HELD: held_max} | self.control.environment)
         with self.server, wire.connect(self.server.address) as root:
             root.create_stream("s")
-            create_topic(root, partitions=2, expiry_us=expiry_us)
+            create_topic(root, partitions=2, expiry_us=expiry_us, size_bytes=size_bytes)
             root.request(Code.CREATE_CONSUMER_GROUP, TOPIC + wire.str8("g"))
             for partition in range(2):
                 send(root, partition)
@@ -132,6 +132,19 @@ def test_expiry_holds_what_unread_offsets_may_not_have_passed_and_a_limit_does_n
         assert shard_figures(server.address)[0]["retention.held_partitions"] == 2
         set_setting(root, "partition_messages_max", "20")
         wait_until(lambda: offsets(root, 0) == list(range(MESSAGES - 20, MESSAGES)), "the limit does not win")
+        unread.control.disarm()
+        wait_until(lambda: status_of(root, 0) == 0, "stored offsets are not read again")
+        assert root.get_offset("s", "t", 0) == STORED
+
+
+def test_the_size_of_a_topic_wins_over_unread_offsets(tmp_path: Path) -> None:
+    unread = Unread(tmp_path, size_bytes=10 * SEGMENT_BYTES)
+    unread.break_table()
+    with unread.server as server, wire.connect(server.address) as root:
+        for _ in range(6):
+            send(root, 0)
+        wait_until(lambda: offsets(root, 0)[0] > STORED + 1, "what nobody may have passed is held against the size")
+        assert status_of(root, 0) == CANNOT_READ
         unread.control.disarm()
         wait_until(lambda: status_of(root, 0) == 0, "stored offsets are not read again")
         assert root.get_offset("s", "t", 0) == STORED

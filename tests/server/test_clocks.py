@@ -4,6 +4,8 @@ stamp is lost by a jump that somebody sets right."""
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import struct
 import time
 from pathlib import Path
@@ -19,12 +21,17 @@ from tests.server.test_idempotent_producers import init, once
 from tests.server.test_message_deduplication import change, identified, stored
 from tests.server.test_retention import ENV, SECOND_US, after_runs, create_topic, offsets, until
 from tests.support import wire
+from tests.support.certificates import Authority, settings
 from tests.support.server import Server
+from tests.support.stalls import wait_until
+from tests.support.tls_wire import TlsWire, client_context
 from tests.support.top import shard_figures
 from tests.support.wall_clock import WallClock
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
+CERTIFICATE_DAYS = 10
+STREAM_EXISTS = 1012
 JOB_S = 150.0  # that runs once in a minute
 NUMBERS = [1, 2, 3, 4, 5]
 WITHOUT_CLEANER = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
@@ -184,6 +191,43 @@ def test_logins_over_http_are_judged_by_the_wall_clock(tmp_path: Path, clock: Wa
         assert root.get("/streams").status == 401
         clock.set(0)
         assert root.get("/streams").status == 200
+
+
+def test_certificates_are_judged_by_the_wall_clock_and_none_is_lost_by_a_jump(tmp_path: Path, clock: WallClock) -> None:
+    """Those of clients at each handshake, that of the server when it is read again. An open connection goes on."""
+    authority = Authority.make(tmp_path)
+    own = authority.sign("own", names="DNS:localhost", days=CERTIFICATE_DAYS)
+    files = sorted(path for path in tmp_path.iterdir() if path.suffix in (".pem", ".key"))
+    content = [path.read_bytes() for path in files]
+    mutual = settings(
+        own,
+        client_certificates="required",
+        client_ca_file=str(authority.certificate),
+        client_users="CN:alice=iggy",
+    )
+    alice = client_context(authority.certificate, authority.sign("alice", days=CERTIFICATE_DAYS))
+    with Server(tmp_path / "data", mutual | clock.env) as server, TlsWire(server.address, alice) as held:
+        held.create_stream("of alice")  # without a login
+        for ahead_s in (CERTIFICATE_DAYS * DAY_S + HOUR_S, -2 * HOUR_S):
+            clock.set(ahead_s)
+            with pytest.raises(OSError), TlsWire(server.address, alice) as refused:
+                refused.ping()
+            assert held.status(wire.CREATE_STREAM, wire.str8("of alice")) == STREAM_EXISTS
+            clock.set(0)
+            with TlsWire(server.address, alice) as again:
+                assert again.status(wire.CREATE_STREAM, wire.str8("of alice")) == STREAM_EXISTS
+        clock.set(CERTIFICATE_DAYS * DAY_S + HOUR_S)
+        os.kill(server.pid, signal.SIGHUP)
+        wait_until(lambda: "the certificates stay as they were" in server.log(), "a sentence")
+        clock.set(0)
+        assert "certificates were read again" not in server.log()
+        with TlsWire(server.address, alice) as again:
+            again.ping()
+        os.kill(server.pid, signal.SIGHUP)
+        wait_until(lambda: "certificates were read again" in server.log(), "the certificates are taken")
+        with TlsWire(server.address, alice) as again:
+            again.ping()
+    assert [path.read_bytes() for path in files] == content
 
 
 def test_revoked_tokens_stay_revoked_after_a_jump(tmp_path: Path, clock: WallClock) -> None:

@@ -15,6 +15,7 @@ from shardd.log import layout
 from shardd.log.manifest import read_manifest
 from shardd.log.segment_reader import segment_starts
 from shardd.protocol import topic_settings
+from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from tests.server.test_retention import (
     ENV,
@@ -33,6 +34,7 @@ from tests.support.server import Server
 from tests.support.top import shard_figures
 from tests.support.wire import Wire
 
+GROUP = b"\x02" + wire.identifier("g")
 SIZE = 10 * SEGMENT_BYTES
 MESSAGES = 250  # of a kilobyte: more than two times the size
 
@@ -91,12 +93,19 @@ def test_the_size_of_a_topic_wins_over_a_forgotten_stored_offset(server: Server,
     assert "consumer 7 in partition 0 (stored offset 4)" in shown(server)
 
 
-def test_the_count_of_a_partition_wins_over_a_stored_offset(server: Server, root: Wire) -> None:
+def test_the_count_of_a_partition_wins_over_stored_offsets_of_a_consumer_and_a_group(
+    server: Server, root: Wire
+) -> None:
     create_topic(root)
+    place = wire.identifier("s") + wire.identifier("t")
+    root.request(Code.CREATE_CONSUMER_GROUP, place + wire.str8("g"))
+    root.request(Code.JOIN_CONSUMER_GROUP, place + wire.identifier("g"))
     set_setting(root, "partition_messages_max", "20")
     send(root, 60)
     root.store_offset("s", "t", 0, 0, who=7)
+    root.store_offset("s", "t", 0, 1, who=GROUP)
     until(lambda: offsets(root) == list(range(40, 60)), server)
+    assert [root.get_offset("s", "t", 0, who=who) for who in (7, GROUP)] == [0, 1]
 
 
 def test_a_topic_of_an_earlier_version_keeps_its_messages_until_somebody_says_otherwise(

@@ -63,3 +63,9 @@ def test_a_link_in_the_place_of_the_table_is_not_followed(tmp_path: Path) -> Non
     status, output = doctor(tmp_path, "--repair", "--yes")
     assert status == 1 and "cannot be read" in output and "symbolic link" in output
     assert sorted(directory.iterdir()) == before
+
+
+def test_segments_beside_a_marker_of_a_later_version_are_listed(tmp_path: Path) -> None:
+    (partition(tmp_path) / layout.INCARNATION).write_bytes(b"SHRDINC2" + bytes(8))
+    status, output = doctor(tmp_path)
+    assert status == 1 and "0/0/0  0 to 3" in output and output.count("has format version 2") == 1, output

@@ -33,6 +33,8 @@ from shardd.log.stored_offsets import read_offsets, read_table, repair_table, wr
 from tests.support.first_offsets import first_table
 from tests.unit.log_files import INCARNATION, segment, tree, write, write_offset_files
 
+SECTOR_BYTES = 512
+OFFSET = StoredOffset(OFFSET_CONSUMER, 7, 11)
 STORED = [
     StoredOffset(OFFSET_CONSUMER, 7, 2),
     StoredOffset(OFFSET_CONSUMER, 2**32 - 1, 1),
@@ -322,3 +324,10 @@ def test_a_partition_without_stored_offsets_needs_no_file(directory: Path) -> No
     (directory / layout.OFFSETS / layout.CONSUMERS).mkdir(parents=True)
     assert isinstance(open_partition(directory, INCARNATION), Recovered)
     assert not (directory / layout.CONSUMER_OFFSETS).exists() and not (directory / layout.OFFSETS).exists()
+
+
+def test_no_half_of_an_entry_crosses_a_sector() -> None:
+    """Else a torn write could cost both."""
+    assert 2 * HALF_BYTES == ENTRY_BYTES == len(encode_table(INCARNATION, [OFFSET])) - HEAD_BYTES
+    for begin in range(HEAD_BYTES, HEAD_BYTES + 64 * ENTRY_BYTES, HALF_BYTES):
+        assert begin // SECTOR_BYTES == (begin + HALF_BYTES - 1) // SECTOR_BYTES, begin

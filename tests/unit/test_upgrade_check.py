@@ -7,21 +7,26 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import xxhash
 from typer.testing import CliRunner
 
+from shardd.cli import upgrade
 from shardd.cli.main import app
 from shardd.config.keys import settings_toml
 from shardd.config.loader import load_settings
 from shardd.log import layout
 from shardd.log.imported import write_imported
+from shardd.log.offsets_table import BYTES_MAX
 from shardd.log.sealing import seal_segment
 from shardd.runtime.throttle import Throttle
 from tests.crash.fault_control import FaultControl
 from tests.support import golden_directory as golden
+from tests.support import wire
+from tests.support.server import ONE_SHARD, Server
 from tests.unit.backup_data import DataDirectory
 
 EVENTS = Path("streams/0/topics/0/partitions")
@@ -151,10 +156,11 @@ def test_settings_that_are_wrong_are_refused_with_their_sentences(tmp_path: Path
     assert status == 2 and "system.topic.max_size" in text and str(config) in text
 
 
-@pytest.mark.parametrize("name", [layout.INCARNATION, layout.CONSUMER_OFFSETS, layout.IMPORTED])
+@pytest.mark.parametrize("name", [layout.INCARNATION, layout.CONSUMER_OFFSETS, layout.IMPORTED, layout.PRODUCERS])
 def test_a_side_file_that_the_device_does_not_give_refuses_nothing(tmp_path: Path, name: str) -> None:
     data = DataDirectory(tmp_path / "data")
     write_imported(data.partition(0), 5)
+    (data.partition(0) / layout.PRODUCERS).write_bytes(bytes(100))
     assert seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())[0] > 0
     control = FaultControl(tmp_path)
     control.arm("read", f"partitions/0/{name}$", 1, errno.EIO, for_ever=True)
@@ -173,3 +179,79 @@ def test_a_marker_that_cannot_be_read_and_that_no_manifest_proves_is_refused(tmp
     command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
     said = subprocess.run(command, env=os.environ | control.environment, capture_output=True, text=True, check=False)
     assert said.returncode == 1 and "no manifest tells the incarnation" in said.stdout, said
+
+
+def test_a_table_of_offsets_that_cannot_be_told_costs_what_a_start_makes_of_it(tmp_path: Path) -> None:
+    """Messages are served (golden/test_directories.py, crash/test_file_faults.py), so nothing is refused."""
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    later, large = (data / EVENTS / number / layout.CONSUMER_OFFSETS for number in ("0", "1"))
+    content = bytearray(later.read_bytes())
+    content[8:12] = struct.pack("<I", 3)
+    head = bytes(content[:56])
+    content[56:64] = struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
+    later.write_bytes(content)
+    with large.open("r+b") as file:
+        file.truncate(BYTES_MAX + 1)
+    status, text = checked(data)
+    assert (status, "refused: " in text) == (0, False), text
+    for path in (later, large):
+        [line] = [each for each in text.splitlines() if str(path) in each]
+        assert "messages are served" in line and "CANNOT_READ_FILE (10002)" in line
+    with Server(data, ONE_SHARD) as server, wire.connect(server.address) as root:
+        for partition in (0, 1):
+            assert root.read_all("orders", "events", partition)
+            with pytest.raises(wire.StatusError, match="10002"):
+                root.get_offset("orders", "events", partition)
+
+
+def test_a_link_in_the_place_of_the_table_is_refused_like_by_a_start(tmp_path: Path) -> None:
+    data = golden.unpack(golden.versions()[-1], tmp_path)
+    table = data / EVENTS / "0" / layout.CONSUMER_OFFSETS
+    table.rename(tmp_path / "elsewhere")
+    table.symlink_to(tmp_path / "elsewhere")
+    status, text = checked(data)
+    assert status == 1 and f"refused: partition 0/0/0: {table}" in text, text
+    with Server(data, ONE_SHARD) as server, wire.connect(server.address) as root:
+        with pytest.raises(wire.StatusError):
+            root.poll("orders", "events", 0)
+        assert root.read_all("orders", "events", 1)
+
+
+def test_each_file_beside_a_log_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DataDirectory(tmp_path / "data")
+    read: list[tuple[str, Path]] = []
+    for name in ("read_incarnation", "read_imported", "read_settled_table"):
+        real = getattr(upgrade, name)
+
+        def counted(path: Path, *others: object, name: str = name, real: Callable[..., object] = real) -> object:
+            read.append((name, path))
+            return real(path, *others)
+
+        monkeypatch.setattr(upgrade, name, counted)
+    assert checked(data.path)[0] == 0
+    assert len(read) == len(set(read)) == 6
+
+
+def test_a_segment_of_an_unknown_layout_without_a_known_log_is_refused(tmp_path: Path) -> None:
+    data = DataDirectory(tmp_path / "data")
+    seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())
+    manifest = layout.segment_manifest(data.partition(0), 0)
+    content = bytearray(manifest.read_bytes())
+    content[12] |= 4
+    content[56:64] = struct.pack("<Q", xxhash.xxh3_64_intdigest(bytes(content[:56])))
+    manifest.write_bytes(content)
+    layout.segment_log(data.partition(0), 0).rename(manifest.with_suffix(".remote"))
+    status, text = checked(data.path)
+    assert status == 1 and f"refused: partition 0/0/0: {manifest}" in text, text
+    assert "partitions 2," in text
+
+
+def test_manifests_that_the_device_does_not_give_refuse_nothing(tmp_path: Path) -> None:
+    """A start scans their logs (adr/0108)."""
+    data = DataDirectory(tmp_path / "data")
+    assert seal_segment(data.partition(0), 0, data.incarnation(0), Throttle())[0] > 0
+    control = FaultControl(tmp_path)
+    control.arm("read", ".manifest$", 1, errno.EIO, for_ever=True)
+    command = [sys.executable, "-m", "shardd", "upgrade", "check", str(data.path)]
+    said = subprocess.run(command, env=os.environ | control.environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "manifests 1 are damaged or cannot be read: their logs are scanned" in said.stdout

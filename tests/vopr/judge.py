@@ -62,6 +62,14 @@ class Seen:
 
 
 @dataclass(slots=True)
+class Late:
+    """A DELETE_SEGMENTS without an answer: what it may still remove, and when it is not under way any more."""
+
+    bytes_left: int
+    until_s: float
+
+
+@dataclass(slots=True)
 class Look:
     """All that a partition had at one moment: offsets from `start` to before `end`."""
 
@@ -86,8 +94,8 @@ class Ledger:
         self.start = 0  # at the last look
         self.rules = [Rules()]  # that held at some time since the last look; the last one holds
         self.budget_bytes = 0  # what DELETE_SEGMENTS may have removed since the last look
-        self._late_bytes = 0  # the same of requests without an answer
-        self.late_until_s = 0.0  # when none of them is under way any more
+        self.late: list[Late] = []  # the same of requests without an answer, in their order
+        self.looked_s = time.monotonic()  # when the last look was judged
         self.retained = False  # whether retention has removed something: a kill may give it back
         self.life = 0
         self.looks = 0
@@ -104,8 +112,12 @@ class Ledger:
 
     @property
     def late_budget_bytes(self) -> int:
-        """What DELETE_SEGMENTS without an answer may still remove."""
-        return self._late_bytes if time.monotonic() <= self.late_until_s else 0
+        """What DELETE_SEGMENTS without an answer may have removed since the last look."""
+        return sum(each.bytes_left for each in self._under_way())
+
+    def _under_way(self) -> list[Late]:
+        """At the last look, or later."""
+        return [each for each in self.late if each.until_s >= self.looked_s]
 
     # ---- what was done ----
 
@@ -141,13 +153,12 @@ class Ledger:
 
     def deletes(self, segments: int) -> None:
         """By DELETE_SEGMENTS; without an answer it may happen at any time."""
-        self._late_bytes = self.late_budget_bytes + segments * SEGMENT_BYTES_MOST
-        self.late_until_s = time.monotonic() + LATE_S
+        self.late.append(Late(segments * SEGMENT_BYTES_MOST, time.monotonic() + LATE_S))
         self.note(f"deletes {segments} segments")
 
     def deleted(self, segments: int) -> None:
-        """This was answered."""
-        self._late_bytes -= segments * SEGMENT_BYTES_MOST
+        """The last request was answered."""
+        self.late.pop()
         self.budget_bytes += segments * SEGMENT_BYTES_MOST
         self.note(f"{segments} segments are deleted")
 
@@ -156,7 +167,7 @@ class Ledger:
         self.earlier |= {number: each for number, each in self.sent.items() if each.unanswered}
         self.sent, self.seen = {}, {}
         self.start, self.rules = 0, [rules]
-        self.budget_bytes = self._late_bytes = 0
+        self.budget_bytes, self.late = 0, []
         self.retained = False
         self.life += 1
         self.note(f"begins life {self.life}, goes by {rules}")
@@ -193,6 +204,8 @@ class Ledger:
         self._judge_there(look)
         self._judge_start(look)
         self.start, self.rules, self.budget_bytes = look.start, self.rules[-1:], 0
+        self.looked_s = time.monotonic()
+        self.late = self._under_way()
 
     def _judge_message(self, message: wire.Message) -> None:
         identity = identity_of(message.payload)
@@ -265,7 +278,14 @@ class Ledger:
                 f" {by_rules} without deletions; began at {self.start}"
             )
         by_deletions = sum(self._bytes_least(offset) for offset in range(by_rules, look.start))
-        self._late_bytes -= min(max(by_deletions - self.budget_bytes, 0), self._late_bytes)
+        self._charge(by_deletions - self.budget_bytes)
+
+    def _charge(self, size_bytes: int) -> None:
+        """Of deletions without an answer those that end first: which of them it was is not known."""
+        for each in self._under_way():
+            taken = min(max(size_bytes, 0), each.bytes_left)
+            each.bytes_left -= taken
+            size_bytes -= taken
 
     def _allowed(self, rules: Rules, look: Look, now_s: float) -> int:
         if not rules.retention:

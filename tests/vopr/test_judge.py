@@ -6,15 +6,26 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support import wire
 from tests.support.load import Target
 from tests.support.server import Server
+from tests.vopr import judge
 from tests.vopr.archive import Archive
 from tests.vopr.backups import Backups
-from tests.vopr.judge import BATCH_BYTES_MOST, HEAD_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_MOST, Ledger, Look, Rules
+from tests.vopr.judge import (
+    BATCH_BYTES_MOST,
+    HEAD_BYTES,
+    LATE_S,
+    SEGMENT_BYTES,
+    SEGMENT_BYTES_MOST,
+    Ledger,
+    Look,
+    Rules,
+)
 from tests.vopr.plan import COUNT, KINDS, SETTINGS
 from tests.vopr.run import Run
 from tests.vopr.subject import STREAM, Subject
@@ -187,9 +198,36 @@ def test_canary_a_deletion_without_an_answer_explains_its_segments_once() -> Non
 def test_canary_deletion_that_got_no_answer_a_minute_ago_explains_nothing() -> None:
     ledger, found = judged(Rules(), [LARGEST] * 1000)
     ledger.deletes(1)
-    ledger.late_until_s = 0.0
+    ledger.late[0].until_s = 0.0
     ledger._judge_start(Look(1, 1000, []))
     assert len(found) == 1 and ledger.late_budget_bytes == 0
+
+
+def test_canary_deletion_without_an_answer_ends_though_another_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each explains its own segments until its own end."""
+    now_s = 1000.0
+    monkeypatch.setattr(judge, "time", SimpleNamespace(monotonic=lambda: now_s))
+    ledger, found = judged(Rules(), [LARGEST] * 1000)
+    for _ in range(3):
+        ledger.deletes(1)
+        now_s += 0.4 * LATE_S
+    ledger.looked_s = now_s  # the first one is over, and the others are not
+    two = -(-2 * SEGMENT_BYTES_MOST // (HEAD_BYTES + LARGEST))
+    ledger._judge_start(Look(two, 1000, []))
+    assert found == []
+    ledger.start = two
+    ledger._judge_start(Look(two + 1, 1000, []))
+    assert len(found) == 1
+
+
+def test_deletion_that_ended_since_the_last_look_is_by_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(judge, "time", SimpleNamespace(monotonic=lambda: now_s))
+    ledger, found = judged(Rules(), [LARGEST] * 1000)
+    ledger.deletes(1)
+    now_s += 2 * LATE_S  # a server that stood still gave no look meanwhile
+    ledger._judge_start(Look(1, 1000, []))
+    assert found == []
 
 
 def test_canary_deletion_without_an_answer_explains_a_small_topic_for_a_minute(tmp_path: Path) -> None:
@@ -202,7 +240,7 @@ def test_canary_deletion_without_an_answer_explains_a_small_topic_for_a_minute(t
     subject.ledgers[0].deletes(1000)
     subject._judge_topic(nothing)
     assert found == []
-    subject.ledgers[0].late_until_s = 0.0
+    subject.ledgers[0].late[0].until_s = 0.0
     subject._judge_topic(nothing)
     assert len(found) == 1 and found[0].endswith(f": 0 bytes are left of {kind.topic_bytes}")
     subject.ledgers[0].deletes(1)

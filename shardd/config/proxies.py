@@ -57,9 +57,11 @@ def _parse_network(entry: object) -> str:
 def check(settings: Settings) -> list[str]:
     """Sentences about keys that do not fit each other."""
     proxies = settings.proxies
+    served = {"tcp": True, "websocket": settings.websocket.enabled, "http": settings.http.enabled}
     on = [path for path, field in _SWITCHES.items() if getattr(proxies, field)]
-    if on and not proxies.networks:
-        return [f"{on[0]}: has no effect without {NETWORKS_PATH}; name the networks of the proxies there"]
+    read = [path for path in on if served[_SWITCHES[path]]]  # those of ports that are disabled may wait for their day
+    if read and not proxies.networks:
+        return [f"{read[0]}: has no effect without {NETWORKS_PATH}; name the networks of the proxies there"]
     if proxies.networks and not on:
         return [f"{NETWORKS_PATH}: has no effect alone; set {', '.join(_SWITCHES)} or several of them to true"]
     return []

@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shardd.doors.forwarded import PROXIES, ForwardedFor, TrustedProxies
+from shardd.doors.forwarded import PROXIES, BoundedClients, ForwardedFor, TrustedProxies
 from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.taking import LOOK_S, Connection, Taking, bound, is_reset, left_of, reset_at_close
@@ -88,12 +88,17 @@ async def serve_app(
     limits: AsgiLimits,
     ready: Callable[[], None],
     tls: ssl.SSLContext | None = None,
+    logged: Callable[[Application], Application] = lambda served: served,
 ) -> None:
-    """Until it is cancelled: then what is under way is finished, for `STOP_S` at most."""
-    if limits.proxies:
-        proxies = TrustedProxies(limits.proxies)
-        application = ForwardedFor(application, proxies, requests_of_client(limits))
-    server = _Server(HostCheck(application, hosts), listener, limits, ready, tls)
+    """Until it is cancelled: then what is under way is finished, for `STOP_S` at most. `logged`: what has each request,
+    also one that is refused here, and knows whose it is."""
+    proxies = TrustedProxies(limits.proxies)
+    if proxies:
+        application = BoundedClients(application, requests_of_client(limits))
+    application = logged(HostCheck(application, hosts))
+    if proxies:
+        application = ForwardedFor(application, proxies)
+    server = _Server(application, listener, limits, ready, tls)
     serving = asyncio.ensure_future(server.serve())
     try:
         await asyncio.shield(serving)
@@ -197,6 +202,9 @@ class _Crowd:
         """What `enter` and `leave` call it. Connections of trusted proxies have the places that any address may have
         at most: their clients are told apart by request."""
         return PROXIES if self._proxies.has(host) else network_of_host(host)
+
+    def is_of_proxies(self, counted_as: str) -> bool:
+        return counted_as == PROXIES
 
     def enter(self, host: str) -> bool:
         limits = self._limits

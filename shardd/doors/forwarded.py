@@ -20,6 +20,8 @@ HOPS_MAX: Final = 16  # proxies behind each other that are looked at
 FIELD: Final = b"x-forwarded-for"
 PORT_MAX: Final = 65535
 ADDRESS_CHARS_MAX: Final = 64  # with a port and a zone
+_BY_PROXY: Final = "shardd.by_proxy"
+"""In the scope of a request of a trusted proxy."""
 _BUSY: Final = b"Too many requests of one address at a time\n"
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -70,20 +72,32 @@ class TrustedProxies:
 
 
 class ForwardedFor:
-    """In front of an application. `requests_max`: at work at a time, of one address behind the proxies; a client that
-    connects itself has as many connections instead."""
+    """In front of an application."""
 
-    def __init__(self, inner: Application, proxies: TrustedProxies, requests_max: int) -> None:
-        self._inner, self._proxies, self._requests_max = inner, proxies, requests_max
-        self._at_work: Counter[str] = Counter()
+    def __init__(self, inner: Application, proxies: TrustedProxies) -> None:
+        self._inner, self._proxies = inner, proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host, port = scope["client"] or ("", 0)
-        if not self._proxies.has(host):
+        if self._proxies.has(host):
+            fields = [value for name, value in scope["headers"] if name == FIELD]
+            scope["client"] = self._proxies.client_of(host, fields) if fields else (host, port)
+            scope[_BY_PROXY] = True
+        await self._inner(scope, receive, send)
+
+
+class BoundedClients:
+    """Behind `ForwardedFor`. `requests_max`: at work at a time, of one address behind the proxies; a client that
+    connects itself has as many connections instead."""
+
+    def __init__(self, inner: Application, requests_max: int) -> None:
+        self._inner, self._requests_max = inner, requests_max
+        self._at_work: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _BY_PROXY not in scope:
             await self._inner(scope, receive, send)
             return
-        fields = [value for name, value in scope["headers"] if name == FIELD]
-        scope["client"] = self._proxies.client_of(host, fields) if fields else (host, port)
         counted_as = network_of_host(scope["client"][0])
         if self._at_work[counted_as] >= self._requests_max:
             await _refuse(scope, send)

@@ -1,5 +1,7 @@
 """Handshakes of TLS take turns: one step at a time, then everything else has as long as that took. An address that
-opens many in a second comes behind the others, who then have three times as long (native/src/net/conn_queue.c)."""
+opens many in a second comes behind the others, who then have three times as long (native/src/net/conn_queue.c).
+Handshakes that come by trusted proxies have a line of their own, which takes turns with that of the others: behind a
+proxy that passes bytes on, all clients are its address, and none of them is told before its handshake is over."""
 
 from __future__ import annotations
 
@@ -24,40 +26,62 @@ class Openings:
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self._cpu_s = cpu_s
         self._few: deque[Callable[[], None]] = deque()
+        self._of_proxies: deque[Callable[[], None]] = deque()
+        self._proxies_next = False
         self._many: deque[Callable[[], None]] = deque()
         self._counts: Counter[str] = Counter()
         self._second_s = 0.0
         self._next_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, host: str, step: Callable[[], None]) -> None:
-        """It is called when its turn has come."""
+    def enter(self, host: str, step: Callable[[], None], *, of_proxy: bool = False) -> None:
+        """It is called when its turn has come. `of_proxy`: the host is a trusted proxy."""
         loop = asyncio.get_running_loop()
+        if of_proxy:
+            self._of_proxies.append(step)
+        else:
+            self._line_of(host, loop).append(step)
+        if self._timer is None:
+            self._timer = loop.call_at(self._next_s, self._run)
+
+    def _line_of(self, host: str, loop: asyncio.AbstractEventLoop) -> deque[Callable[[], None]]:
         if loop.time() - self._second_s > 1.0:
             self._second_s = loop.time()
             self._counts.clear()
         network = network_of_host(host)  # a network stays what it is
         self._counts[network] += 1
-        (self._many if self._counts[network] > PER_ADDRESS else self._few).append(step)
-        if self._timer is None:
-            self._timer = loop.call_at(self._next_s, self._run)
+        return self._many if self._counts[network] > PER_ADDRESS else self._few
 
     def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        pause = 1 if self._few else BEHIND_OTHERS
-        step = (self._few or self._many).popleft()
+        line = self._next_line()
+        pause = BEHIND_OTHERS if line is self._many else 1
+        step = line.popleft()
         began_s = self._cpu_s()
         try:
             step()
         finally:
             self._next_s = loop.time() + (self._cpu_s() - began_s) * pause
-            self._timer = loop.call_at(self._next_s, self._run) if self._few or self._many else None
+            self._timer = loop.call_at(self._next_s, self._run) if self._is_waited_for() else None
+
+    def _next_line(self) -> deque[Callable[[], None]]:
+        first, second = self._few, self._of_proxies
+        if self._proxies_next:
+            first, second = second, first
+        line = first or second or self._many
+        if line is not self._many:
+            self._proxies_next = line is self._few
+        return line
+
+    def _is_waited_for(self) -> bool:
+        return bool(self._few or self._of_proxies or self._many)
 
 
 class Crowd(Protocol):
     """Who is connected, by address."""
 
     def counted_as(self, host: str) -> str: ...
+    def is_of_proxies(self, counted_as: str) -> bool: ...
     def enter(self, host: str) -> bool: ...
     def leave(self, host: str, connection: Connection | None = None) -> None: ...
 
@@ -98,7 +122,8 @@ class PacedTls(_Tls):  # type: ignore[misc]
             return
         self._waits = True
         self._transport.pause_reading()
-        self._openings.enter(self._host, self._take_turn)
+        of_proxy = self._crowd.is_of_proxies(self._counted_as)
+        self._openings.enter(self._host, self._take_turn, of_proxy=of_proxy)
 
     def _take_turn(self) -> None:
         self._waits = False

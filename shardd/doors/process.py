@@ -16,12 +16,16 @@ import setproctitle
 from shardd.doors.door import Door
 from shardd.observability.logs import set_up_logs
 from shardd.runtime.bounded_loop import Progress, run_bounded
+from shardd.runtime.collector import Collector
 from shardd.runtime.control_link import ControlLink
 from shardd.runtime.inheritance import DoorInheritance, read_inheritance
+from shardd.runtime.large_blocks import give_back_large_blocks
 from shardd.runtime.supervised import die_with, ignore_signals
 from shardd.runtime.time_slice import ask_for_long_slices
 
 NICE: Final = 12  # a door gives way to the workers, and to their clients on the same machine (docs/adr/0086)
+GROWTH_BLOCKS_MIN: Final = 250_000  # 25 MB: connections leave cycles, of those for QUIC each some KB
+ALL_AFTER_S: Final = 60.0  # all objects of a door are looked at once in that time, 10 to 15 ms for 100,000
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +40,7 @@ def run_door(serve: Callable[[Door], Awaitable[None]]) -> None:
     if inheritance.cpus:
         os.sched_setaffinity(0, inheritance.cpus)
     give_way()
+    give_back_large_blocks()
     gc.freeze()  # modules stay: no collection looks at them
     status = 0
     try:
@@ -62,6 +67,12 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
         tls=lambda: door.tls_changed(),
         progress=progress,
     )
+    collector = Collector(asyncio.get_running_loop(), GROWTH_BLOCKS_MIN, ALL_AFTER_S)
+
+    def ready() -> None:
+        collector.start()  # what the door needs to serve is there: no collection looks at it again
+        control.ready()
+
     listeners = [socket.socket(fileno=fd) for fd in inheritance.listener_fds]
     for listener in listeners:
         listener.set_inheritable(False)
@@ -69,7 +80,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
     door = Door(
         inheritance.trust,
         inheritance.shards,
-        lambda: control.ready(),
+        ready,
         listeners,
         inheritance.options,
         inheritance.tls_fd,

@@ -6,16 +6,20 @@ Lines know nothing of transports: they wait in `aside()`, which is whatever the 
 
 A change that has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused
 before it begins where too many wait so already, and is never ended once it has begun.
+
+A send, or a store of an offset, waits `handed_over()`: the engine carries it out, and waits for the device. Where too
+many are with the engine already, it steps aside until its user may hand over another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
 StepAside = Callable[[], AbstractContextManager[None]]
+HandOver = Callable[[], AbstractAsyncContextManager[None]]
 STEP_ASIDE: Final[ContextVar[StepAside]] = ContextVar("step_aside", default=nullcontext)
 """Of a task that carries out a request. What it returns is entered for one wait, and may end that wait with an error:
 so nothing may have been done yet that the request would have to answer for."""
@@ -23,6 +27,10 @@ so nothing may have been done yet that the request would have to answer for."""
 
 STAND_BESIDE: Final[ContextVar[StepAside]] = ContextVar("stand_beside", default=nullcontext)
 """As STEP_ASIDE, for what cannot be ended any more: what it returns may raise a refusal when it is entered only."""
+
+
+HAND_OVER: Final[ContextVar[HandOver]] = ContextVar("hand_over", default=nullcontext)
+"""As STEP_ASIDE while it is entered; what is entered cannot be ended any more."""
 
 
 def aside() -> AbstractContextManager[None]:
@@ -33,3 +41,8 @@ def aside() -> AbstractContextManager[None]:
 def beside() -> AbstractContextManager[None]:
     """To carry out in what has no other end than its own."""
     return STAND_BESIDE.get()()
+
+
+def handed_over() -> AbstractAsyncContextManager[None]:
+    """To await an answer of the engine in that may wait for the device."""
+    return HAND_OVER.get()()

@@ -1,16 +1,18 @@
 """Garbage collection in pieces (docs/adr/0038-bounded-steps.md).
 
-The collector of Python stops the loop while it looks at everything that there is: 0.15 s with 100,000 partitions. Here
-it looks at what is new, 10,000 objects at most, and never again at what it has left alive: that is frozen. Objects that
-are no cycle go as ever, frozen or not. Cycles that became garbage after they were frozen are looked for when Python has
-twice as much as after the last time.
+The collector of Python stops the loop of a worker, or of a door, while it looks at everything that there is: 0.15 s
+with 100,000 partitions. Here it looks at what is new, 10,000 objects at most, and never again at what it has left
+alive: that is frozen. Objects that are no cycle go as ever, frozen or not. Cycles that became garbage after they were
+frozen are looked for when Python has twice as much as after the last time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
+import time
 from typing import Final
 
 THRESHOLDS: Final = (700, 3, 1)  # new objects; collections of the youngest, and of the middle ones, before the next
@@ -20,10 +22,19 @@ _OLDEST: Final = 2
 
 
 class Collector:
-    """One in a process, from `start` on."""
+    """One in a process, from `start` on. `growth_blocks_min`: so many more there may be before all is looked at.
+    `all_after_s`: all is looked at once in that time, too, since a block counts as one, however many bytes it has."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        growth_blocks_min: int | None = None,
+        all_after_s: float = math.inf,
+    ) -> None:
         self._loop = loop
+        self._all_after_s = all_after_s
+        self._all_at_s = math.inf
+        self._growth_blocks_min = GROWTH_BLOCKS_MIN if growth_blocks_min is None else growth_blocks_min
         self._blocks_max = 0
         self._asked = False
 
@@ -47,13 +58,16 @@ class Collector:
         gc.freeze()
         gc.collect()  # of next to nothing: the collector waits for a quarter more than it saw the last time
         blocks = sys.getallocatedblocks()
-        self._blocks_max = blocks + max((GROWTH - 1) * blocks, GROWTH_BLOCKS_MIN)
+        self._blocks_max = blocks + max((GROWTH - 1) * blocks, self._growth_blocks_min)
+        self._all_at_s = time.monotonic() + self._all_after_s
 
     def _collected(self, phase: str, facts: dict[str, int]) -> None:
         """In whichever thread needed room."""
         if phase != "stop" or facts["generation"] != _OLDEST:
             return
         gc.freeze()
-        if not self._asked and self._blocks_max and sys.getallocatedblocks() > self._blocks_max:
+        if self._asked or not self._blocks_max:
+            return
+        if sys.getallocatedblocks() > self._blocks_max or time.monotonic() >= self._all_at_s:
             self._asked = True
             self._loop.call_soon_threadsafe(self._collect_all)

@@ -120,6 +120,10 @@ class Room:
     def used(self) -> int:
         return self._used
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def enter(
         self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1, *, at_work: bool = False
     ) -> Member:

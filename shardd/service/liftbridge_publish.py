@@ -12,6 +12,7 @@ from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import requests
 from shardd.protocol.liftbridge.requests import NO_EXPECTED_OFFSET, Published
+from shardd.runtime.aside import handed_over
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
@@ -56,11 +57,12 @@ class LiftbridgePublishService:
             )
 
         names = request.stream_id, request.topic_id
-        done = await self._requests.ask(identity, Rule.SEND_MESSAGES, names, chosen, append)
-        raise_refusal(done.status)
-        if request.fsync:
-            partition = base.partition_of(found.topic, request.partition)
-            await self._calls.flush(self._calls.home(found.stream, found.topic, partition), fsync=True)
+        async with handed_over():
+            done = await self._requests.ask(identity, Rule.SEND_MESSAGES, names, chosen, append)
+            raise_refusal(done.status)
+            if request.fsync:
+                partition = base.partition_of(found.topic, request.partition)
+                await self._calls.flush(self._calls.home(found.stream, found.topic, partition), fsync=True)
         return Published(done.base_offset, done.timestamp_us)
 
     def _found(self, request: requests.Publish) -> Found:

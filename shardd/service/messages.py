@@ -15,6 +15,7 @@ from shardd.protocol import limits, requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import ConsumerKind
 from shardd.protocol.send_request import Partitioning, PartitioningKind
+from shardd.runtime.aside import handed_over
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine, GroupService, NothingPolled
@@ -70,7 +71,8 @@ class MessageService:
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         base.require(self._metadata.state, identity, Rule.SEND_MESSAGES, stream, topic)
         partition = base.partition_of(topic, request.partition)
-        await self._calls.flush(self._calls.home(stream, topic, partition), fsync=request.fsync)
+        async with handed_over():
+            await self._calls.flush(self._calls.home(stream, topic, partition), fsync=request.fsync)
 
     async def send_messages(self, identity: Identity, request: requests.SendMessages) -> None:
         """Everything as docs/protocol/messages.md#batch-checks says, for callers without a connection. Returns when the
@@ -80,15 +82,12 @@ class MessageService:
         async def append(place: Place, _partition: Partition) -> int:
             return (await self._requests.calls.append(place, request.count, request.batch)).status
 
-        raise_refusal(
-            await self._requests.ask(
-                identity,
-                Rule.SEND_MESSAGES,
-                (request.stream, request.topic),
-                lambda topic: self._chosen(topic, request.partitioning),
-                append,
+        names = request.stream, request.topic
+        async with handed_over():
+            status = await self._requests.ask(
+                identity, Rule.SEND_MESSAGES, names, lambda topic: self._chosen(topic, request.partitioning), append
             )
-        )
+        raise_refusal(status)
 
     def _chosen(self, topic: Topic, partitioning: Partitioning) -> Partition:
         """2010, 3007."""

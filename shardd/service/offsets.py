@@ -17,6 +17,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.positions import StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind
 from shardd.protocol.replies import ConsumerOffset
+from shardd.runtime.aside import handed_over
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine, GroupService, group_of
@@ -122,14 +123,15 @@ class OffsetService:
         session, membership, known, home = work
         stored: int | None = None
         try:
-            await self._calls.store_offset(
-                home,
-                ConsumerKind.GROUP,
-                known.offsets_id,
-                request.offset,
-                assignment=membership.generation,
-                user=identity.owner,
-            )
+            async with handed_over():
+                await self._calls.store_offset(
+                    home,
+                    ConsumerKind.GROUP,
+                    known.offsets_id,
+                    request.offset,
+                    assignment=membership.generation,
+                    user=identity.owner,
+                )
             stored = request.offset
         finally:
             await self._groups.committed(session, membership, stored)
@@ -144,22 +146,20 @@ class OffsetService:
             _require_history(partition, request)
             return await self._requests.calls.store_offset(place, reader, request.offset)
 
-        raise_refusal(
-            await self._requests.ask(
-                identity,
-                Rule.POLL_MESSAGES,
-                (request.stream, request.topic),
-                lambda topic: partition_or_first(topic, request.partition),
-                store,
+        names = request.stream, request.topic
+        async with handed_over():
+            status = await self._requests.ask(
+                identity, Rule.POLL_MESSAGES, names, lambda topic: partition_or_first(topic, request.partition), store
             )
-        )
+        raise_refusal(status)
 
     async def delete_offset(self, identity: Identity, request: requests.OffsetRequest) -> None:
         """3021 when nothing is stored; as consumer group 5006 and 3022 before that."""
         stream, topic, group = self._resolve(identity, request)
         if group is None:
             home = self._calls.home(stream, topic, partition_or_first(topic, request.partition))
-            await self._calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
+            async with handed_over():
+                await self._calls.delete_offset(home, ConsumerKind.CONSUMER, consumer_id(request.consumer))
             return
 
         def begin() -> _Work:
@@ -170,7 +170,8 @@ class OffsetService:
 
         session, membership, known, home = await self._groups.in_turn(begin)
         try:
-            await self._calls.delete_offset(home, ConsumerKind.GROUP, known.offsets_id, membership.generation)
+            async with handed_over():
+                await self._calls.delete_offset(home, ConsumerKind.GROUP, known.offsets_id, membership.generation)
         finally:
             await self._groups.committed(session, membership, None)
 

@@ -6,6 +6,7 @@ from shardd.metadata import Metadata
 from shardd.metadata.commands import CreatePartitions, DeletePartitions
 from shardd.protocol import account_requests, limits, requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.aside import handed_over
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.audit import tell_deleted_segments
@@ -54,5 +55,6 @@ class PartitionService:
         stream, topic = base.topic_of(self._metadata.state, request.stream, request.topic)
         partition = base.partition_of(topic, request.partition)
         base.require(self._metadata.state, identity, Rule.CHANGE_TOPIC, stream, topic)
-        await self._calls.delete_segments(self._calls.home(stream, topic, partition), request.count)
+        async with handed_over():
+            await self._calls.delete_segments(self._calls.home(stream, topic, partition), request.count)
         tell_deleted_segments(self._metadata.state, identity, (stream, topic, partition), request.count)

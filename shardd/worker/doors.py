@@ -29,6 +29,7 @@ class DoorParts(msgspec.Struct, frozen=True):
 
     hear: Callable[[], None]
     shards: int
+    pool_bytes: int
     limits: Server
     engine: Engine
     metadata: Metadata

@@ -73,7 +73,6 @@ from shardd.worker.roles import ControlRole, FollowerRole, Role, is_control_shar
 from shardd.worker.tls import WorkerTls
 
 _log = logging.getLogger(__name__)
-
 _STOP_RESERVE_S: Final = 2.0  # of the time the supervisor gives: for flushing
 _QUIET_S: Final = 0.2  # peers may still be forwarding to us
 _HELPER_THREADS: Final = 2  # disk and metadata
@@ -202,6 +201,7 @@ class Worker:
         return DoorParts(
             hear=self._control.hear,
             shards=self._inheritance.shards,
+            pool_bytes=self._inheritance.pool_bytes,
             limits=self._inheritance.settings.server,
             engine=self.engine,
             metadata=self._metadata,

@@ -33,6 +33,12 @@ def test_each_request_is_a_line(tmp_path: Path) -> None:
         assert root.token not in log and "hidden-query" not in log
 
 
+def test_refusal_of_an_unknown_host_is_a_line(tmp_path: Path) -> None:
+    with HttpServer(tmp_path / "data", {"SHARDD_HTTP_ACCESS_LOG": "true"}) as server:
+        assert server.client().ask("GET", "/ping", headers={"Host": "rebound.example"}).status == 421
+        eventually(lambda: [each[:3] for each in LINE.findall(server.log())] == [("GET", "/ping", "421")], server.log)
+
+
 def test_without_the_setting_there_is_none(tmp_path: Path) -> None:
     with HttpServer(tmp_path / "data") as server:
         server.root().get("/streams")

@@ -138,6 +138,8 @@ def test_clients_behind_one_proxy_have_their_own_places(tmp_path_factory: pytest
 
         wait_until(is_refused, "the places of the client are taken", WAIT_S)
         assert [answer_of(login(server, RIGHT, TWO))[0] for _ in range(PLACES)] == [200] * PLACES
+        line = f" {ONE}:0 POST /users/login 503 "
+        wait_until(lambda: line in server.log(), "the refusal is a line of the access log", WAIT_S)
         direct = [server.connect("127.0.0.3") for _ in range(PLACES)]  # who connects itself has no more than before
         with server.connect("127.0.0.3") as more:
             more.settimeout(WAIT_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,13 +13,19 @@ from typing import Final
 
 import pytest
 
-from shardd.doors.liftbridge.calls import ANSWER_BYTES_MAX, LARGE_OF_ADDRESS_BYTES_MAX
+from shardd.doors.liftbridge.calls import (
+    ANSWER_BYTES_MAX,
+    LARGE_COPIES,
+    LARGE_OF_ADDRESS_BYTES_MAX,
+    SUBSCRIPTIONS_OF_ADDRESS_MAX,
+)
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.positions import StartPosition
 from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, EndedError, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, opened, request_frames
 from tests.support import wire
+from tests.support.stalls import figures_of, metrics, wait_until
 
 CONNECTIONS: Final = 30
 CALLS: Final = 16  # of each
@@ -29,6 +36,7 @@ GROWTH_BYTES_MAX: Final = 4 * ANSWER_BYTES_MAX + (32 << 20)  # with what the lib
 LARGE_BYTES: Final = (2 << 20) - 4096  # of a message, which has so much more ...
 _MESSAGE_BYTES: Final = 256  # ... at most around it
 SLOW_READER_S: Final = 2.0
+_REST_BYTES: Final = 80 << 20  # windows, records on their way, and what the library keeps
 _BEGUN_BYTES: Final = 32 << 10
 _HEADERS: Final = 1
 _END_STREAM: Final = 1
@@ -133,8 +141,9 @@ def subscribed(server: LiftbridgeServer, stream: str, name: str) -> socket.socke
 
 
 def test_large_messages_of_two_users_are_not_taken_a_third_user_gets_one(server: LiftbridgeServer) -> None:
-    count = LARGE_OF_ADDRESS_BYTES_MAX // (LARGE_BYTES + _MESSAGE_BYTES)
-    assert 2 * LARGE_OF_ADDRESS_BYTES_MAX - 2 * count * LARGE_BYTES < LARGE_BYTES
+    of_user = LARGE_OF_ADDRESS_BYTES_MAX // LARGE_COPIES
+    count = of_user // (LARGE_BYTES + _MESSAGE_BYTES)
+    assert 2 * of_user - 2 * count * LARGE_BYTES < LARGE_BYTES
     with ExitStack() as held, server.client(ROOT) as root:
         root.create("large")
         with wire.connect(server.address) as tcp:
@@ -146,3 +155,41 @@ def test_large_messages_of_two_users_are_not_taken_a_third_user_gets_one(server:
                 with each.makefile("rb") as taken:
                     assert len(taken.read(_BEGUN_BYTES)) == _BEGUN_BYTES
         assert len(root.read("large", 1)[0].value) == LARGE_BYTES
+
+
+def answered_to_doors(server: LiftbridgeServer) -> int:
+    with wire.connect(server.address) as root:
+        return sum(each["doors.answered"] for each in figures_of(metrics(root)))
+
+
+def is_quiet(server: LiftbridgeServer) -> bool:
+    """Nothing has been answered to doors for a second."""
+    before = answered_to_doors(server)
+    time.sleep(1.0)
+    return answered_to_doors(server) == before
+
+
+def test_large_messages_of_one_user_are_not_taken_they_cost_their_room_and_are_given_back(tmp_path: Path) -> None:
+    """Subscriptions that wait for room keep nothing of what they have read; those that have it keep two copies."""
+    with LiftbridgeServer(tmp_path / "data") as server, server.client(ROOT) as root:
+        root.create("large")
+        with wire.connect(server.address) as tcp:
+            for _ in range(3):
+                tcp.send("liftbridge-default", "large", wire.to_partition(0), [wire.message(bytes(LARGE_BYTES))])
+        server.create_user("one", Permissions(read_streams=True, poll_messages=True))
+        assert len(root.read("large", 1)[0].value) == LARGE_BYTES
+        door = server.door()
+        before, said_before = door.memory_info().rss, answered_to_doors(server)
+        count = SUBSCRIPTIONS_OF_ADDRESS_MAX // 2
+        with ExitStack() as held:
+            for _ in range(count):
+                held.enter_context(subscribed(server, "large", "one"))
+            # each asks for bounds and polls; whoever has room polls again
+            asked = 2 * count + LARGE_OF_ADDRESS_BYTES_MAX // LARGE_COPIES // (LARGE_BYTES + _MESSAGE_BYTES)
+            wait_until(lambda: answered_to_doors(server) - said_before >= asked, "each has polled")
+            room_is_used = LARGE_OF_ADDRESS_BYTES_MAX * 3 // 4
+            wait_until(lambda: door.memory_info().rss - before > room_is_used, "the room is used")
+            wait_until(lambda: is_quiet(server), "nothing more is asked for")
+            growth = door.memory_info().rss - before
+            assert growth < LARGE_OF_ADDRESS_BYTES_MAX + _REST_BYTES, f"{growth >> 20} MiB"
+        wait_until(lambda: door.memory_info().rss - before < _REST_BYTES, "the memory is given back")

@@ -14,7 +14,7 @@ import pytest
 
 import shardd
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.aside import STAND_BESIDE, STEP_ASIDE, beside
+from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.slices import Slices
 from shardd.service.sessions import Session
@@ -23,13 +23,17 @@ from shardd.transport.door.places import (
     ASIDE_BYTES_MAX,
     ASIDE_BYTES_MIN,
     BEGUN_OF_USER_BYTES_MAX,
+    HANDED_MAX,
+    HANDED_USER_SHARE,
     REQUESTS_MAX,
+    Handed,
     Places,
     Work,
 )
 from tests.support.on_loop import on_loop
 
 PACKAGE: Final = Path(__file__).parents[2] / "shardd"
+POOL_BYTES: Final = 256 << 20
 WAITERS_MAX: Final = ASIDE_BYTES_MAX // ASIDE_BYTES_MIN
 SERVICES: Final = ("service", "security")  # what requests are carried out by
 PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
@@ -41,7 +45,8 @@ class Crowd:
 
     def __init__(self) -> None:
         self.freed = 0
-        self.places = Places(self._free)
+        self.handed = Handed(POOL_BYTES)
+        self.places = Places(self._free, self.handed)
         self.turns = FairTurns(1)
         self.done: list[str] = []
         self.refused: list[str] = []
@@ -85,7 +90,7 @@ def test_a_request_that_waits_leaves_its_place_and_takes_it_again() -> None:
         assert len(crowd.done) == REQUESTS_MAX and not crowd.refused
         assert all(work.waiting is None for work in works)
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def test_bytes_of_a_request_that_waits_are_free_for_others() -> None:
@@ -100,7 +105,7 @@ def test_bytes_of_a_request_that_waits_are_free_for_others() -> None:
             assert crowd.refused == ["a4"], "its user has all the room there is"
         await crowd.settle(*works)
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def test_the_newest_of_the_user_with_most_gives_way_and_no_turn_is_lost() -> None:
@@ -119,7 +124,7 @@ def test_the_newest_of_the_user_with_most_gives_way_and_no_turn_is_lost() -> Non
         async with asyncio.timeout(60), crowd.turns.turn(("later",)):
             pass
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def test_a_request_sent_away_in_the_moment_of_its_turn_passes_the_turn_on() -> None:
@@ -133,7 +138,7 @@ def test_a_request_sent_away_in_the_moment_of_its_turn_passes_the_turn_on() -> N
         assert crowd.refused == ["a"] and crowd.done == ["b"]
         assert crowd.places.has_room(0)
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_a_part_of_the_room() -> None:
@@ -165,7 +170,69 @@ def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_a_
         await crowd.settle(*many, other)
         assert sorted(crowd.done) == sorted(begun) and not any(work.has_begun for work in many)
 
-    on_loop(main)
+    on_loop(main)()
+
+
+class Device:
+    """What sends of a crowd wait for; `has`: those that were handed over, in their order."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self.crowd = crowd
+        self.answers = asyncio.Event()
+        self.has: list[str] = []
+
+    async def send(self, name: str, work: Work) -> None:
+        STEP_ASIDE.set(partial(self.crowd.places.aside, work))
+        HAND_OVER.set(partial(self.crowd.places.handed_over, work))
+        try:
+            async with handed_over():
+                self.has.append(name)
+                await self.answers.wait()
+            self.crowd.done.append(name)
+        except ShardError as error:
+            assert error.status is Status.DISCONNECTED
+            self.crowd.refused.append(name)
+        finally:
+            self.crowd.places.leave(work)
+
+
+def test_sends_of_one_user_that_wait_for_the_device_leave_places_and_half_of_their_room_to_others() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, most = Device(crowd), HANDED_MAX // HANDED_USER_SHARE
+        many = [crowd.begin(f"a{number}", 1, does=device.send) for number in range(most + 10)]
+        await asyncio.sleep(0)
+        assert len(device.has) == most and crowd.places.has_room(0)
+        assert sum(work.waiting is not None for work in many) == 10 and not crowd.refused
+        other = crowd.begin("b", 2, does=device.send)
+        await asyncio.sleep(0)
+        assert device.has[most:] == ["b"]
+        device.answers.set()
+        await crowd.settle(*many, other)
+        mine = [name for name in device.has if name != "b"]
+        assert mine == [f"a{number}" for number in range(most + 10)], "a user's sends keep their order"
+        assert crowd.handed.room.used == 0 and len(crowd.done) == most + 11
+
+    on_loop(main)()
+
+
+def test_bytes_of_sends_that_wait_for_the_device_are_bounded_by_user() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, size = Device(crowd), crowd.handed.of_user_bytes_max // 4
+        many = [crowd.begin(f"a{number}", 1, size, device.send) for number in range(4)]
+        late = [crowd.begin(f"l{number}", 1, ASIDE_BYTES_MAX // 4, device.send) for number in range(5)]
+        await asyncio.sleep(0)
+        assert len(device.has) == 4 and crowd.handed.room.used == 4 * size
+        assert crowd.refused == ["l4"], "it is refused before it is handed over"
+        late[0].send_away()
+        await crowd.settle(late[0])
+        assert crowd.refused == ["l4", "l0"] and len(device.has) == 4
+        device.answers.set()
+        await crowd.settle(*many, *late)
+        assert device.has[4:] == ["l1", "l2", "l3"] and crowd.handed.room.used == 0
+
+    on_loop(main)()
 
 
 def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None:
@@ -191,7 +258,7 @@ def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None
             assert crowd.freed == 0 and work.waiting is None
         await crowd.settle(work)
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def primitives(tree: ast.AST) -> list[str]:
@@ -242,7 +309,7 @@ def test_a_computation_comes_while_the_turn_is_on_its_way_to_another_it_waits_as
         await waiting
         assert asides == 1
 
-    on_loop(main)
+    on_loop(main)()
 
 
 def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> None:
@@ -264,3 +331,37 @@ def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> Non
                     f"{path.name}:{each.lineno} waits for the device and keeps its place"
                 )
     assert found >= 3
+
+
+WAITS_OF_THE_ENGINE: Final = (
+    ".calls.append",
+    ".calls.store_offset",
+    "_calls.flush",
+    "_calls.store_offset",
+    "_calls.delete_offset",
+    "_calls.delete_segments",
+)
+
+
+def handed_functions(tree: ast.AST) -> tuple[set[ast.AST], set[str]]:
+    """What is below `async with handed_over()`, and the names that are used there: of functions that are passed on."""
+    below = set[ast.AST]()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.AsyncWith) and ast.unparse(each.items[0].context_expr) == "handed_over()":
+            below.update(ast.walk(each))
+    return below, {each.id for each in below if isinstance(each, ast.Name)}
+
+
+def test_each_answer_of_the_engine_that_may_wait_for_the_device_is_awaited_handed_over() -> None:
+    found = 0
+    for path in sorted((PACKAGE / "service").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        below, names = handed_functions(tree)
+        for each in ast.walk(tree):
+            if isinstance(each, ast.AsyncFunctionDef) and each.name in names:
+                below.update(ast.walk(each))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(WAITS_OF_THE_ENGINE):
+                found += 1
+                assert each in below, f"{path.name}:{each.lineno} waits for the device and keeps its place"
+    assert found >= 8

@@ -77,3 +77,21 @@ def test_old_garbage_goes_when_there_is_twice_as_much() -> None:
         print(frozen, stays, gone() is None)
     """
     assert told_by(program) == "True True True"
+
+
+def test_old_garbage_of_few_blocks_goes_when_its_time_has_come() -> None:
+    program = """
+        loop = asyncio.new_event_loop()
+        kept = Collector(loop, all_after_s=0.05)
+        kept.start()
+        old = cycle()
+        gone = weakref.ref(old)
+        more = [[number] for number in range(50_000)]
+        del old
+        loop.run_until_complete(asyncio.sleep(0.1))
+        stays = gone() is not None
+        more += [[number] for number in range(50_000)]
+        loop.run_until_complete(asyncio.sleep(0))
+        print(stays, gone() is None)
+    """
+    assert told_by(program) == "True True"

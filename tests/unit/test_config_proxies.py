@@ -51,10 +51,20 @@ def test_more_networks_than_the_core_has_places_for_are_refused() -> None:
     ("env", "sentence"),
     [
         ({"SHARDD_TCP_PROXY_PROTOCOL": "true"}, "tcp.proxy_protocol: has no effect without server.trusted_proxies"),
-        ({"SHARDD_HTTP_FORWARDED_FOR": "true"}, "http.forwarded_for: has no effect without server.trusted_proxies"),
+        (
+            {"SHARDD_HTTP_FORWARDED_FOR": "true", "SHARDD_HTTP_ENABLED": "true"},
+            "http.forwarded_for: has no effect without server.trusted_proxies",
+        ),
         ({NETWORKS: "10.0.0.1"}, "server.trusted_proxies: has no effect alone"),
     ],
 )
 def test_settings_without_effect_are_refused(env: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load_settings(None, env)
+
+
+def test_switches_of_ports_that_are_disabled_are_not_looked_at() -> None:
+    for switch in ("SHARDD_HTTP_FORWARDED_FOR", "SHARDD_WEBSOCKET_PROXY_PROTOCOL"):
+        for networks in (dict[str, str](), {NETWORKS: "10.0.0.1"}):
+            settings = settings_of({switch: "true"} | networks)
+            assert not settings.http.enabled and not settings.websocket.enabled

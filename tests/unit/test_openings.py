@@ -26,6 +26,23 @@ def test_an_address_that_opens_many_comes_behind_the_others() -> None:
     assert len(ran) == PER_ADDRESS + 6
 
 
+def test_handshakes_of_trusted_proxies_take_turns_with_the_others() -> None:
+    ran: list[str] = []
+
+    async def main() -> None:
+        openings, done = Openings(lambda: 0.0), asyncio.Event()
+        for number in range(2 * PER_ADDRESS):
+            openings.enter("192.0.2.9", lambda number=number: ran.append(f"proxy {number}"), of_proxy=True)  # type: ignore[misc]
+        openings.enter("192.0.2.1", lambda: ran.append("few"))
+        openings.enter("192.0.2.2", lambda: ran.append("few"))
+        openings.enter("192.0.2.9", done.set, of_proxy=True)
+        await done.wait()
+
+    asyncio.run(main())
+    assert ran[:4].count("few") == 2, "clients of a proxy hold up no client of another address"
+    assert ran.index(f"proxy {PER_ADDRESS + 1}") < 2 * PER_ADDRESS, "they have no bound by address"
+
+
 def test_addresses_of_one_network_are_one_address() -> None:
     ran: list[str] = []
 

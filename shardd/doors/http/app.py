@@ -24,7 +24,6 @@ from shardd.doors.http import (
     stream_routes,
     system_routes,
 )
-from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.bodies import Bodies
 from shardd.doors.http.clients import Clients, make_clients
 from shardd.doors.http.endpoint import Call, Endpoint
@@ -159,7 +158,7 @@ class _Endpoint:
 def make_application(door: Door, options: HttpOptions) -> tuple[Application, Clients]:
     inner = HttpApplication(door, options)
     served: Application = _with_cors(inner, options.http.cors) if options.http.cors.enabled else inner
-    return (AccessLog(served) if options.http.access_log else served), inner.clients
+    return served, inner.clients
 
 
 def _with_cors(inner: HttpApplication, cors: HttpCors) -> Application:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.asgi import Application, AsgiLimits, serve_app
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
+from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
 from shardd.doors.process import run_door
@@ -23,9 +24,14 @@ async def serve(door: Door) -> None:
     try:
         hosts = AllowedHosts("http.allowed_hosts", options.http.allowed_hosts, door.listeners[0])
         tls = tls_context(door, "http.tls", hosts.learn_certificate) if options.http.tls.enabled else None
-        await serve_app(application, hosts, door.listeners[0], _limits(options), door.ready, tls)
+        logged = AccessLog if options.http.access_log else _unlogged
+        await serve_app(application, hosts, door.listeners[0], _limits(options), door.ready, tls, logged)
     finally:
         sweeping.cancel()
+
+
+def _unlogged(application: Application) -> Application:
+    return application
 
 
 async def _any_worker(door: Door) -> None:

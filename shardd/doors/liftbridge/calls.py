@@ -40,7 +40,8 @@ PROBE_READS_MAX: Final = 32  # requests of strangers
 REQUEST_S: Final = 10.0  # for a whole request, counted from its turn
 ANSWERS_BYTES_MAX: Final = 128 << 20  # of answers without a bound of their own that clients have not taken yet
 ANSWER_BYTES_MAX: Final = 32 << 20  # of one of them, and of all of one address of a user
-LARGE_BYTES_MAX: Final = 256 << 20  # of single messages that are larger than a window, all subscriptions together
+LARGE_BYTES_MAX: Final = 256 << 20  # of single messages that are larger than a window, all subscriptions together,
+LARGE_COPIES: Final = 2  # of each: the library has a copy of its own until the client has the message
 LARGE_OF_ADDRESS_BYTES_MAX: Final = LARGE_BYTES_MAX // 2
 GRACE_S: Final = 1.0  # what its client has not taken by then gives way to a user that has less
 _ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn_limits.c
@@ -240,8 +241,9 @@ class Call:
     async def large_room(self, size: int) -> Large:
         """For a message that is larger than a window, until `leave`. A client that has not taken it after a while loses
         its connection when another user needs the room."""
-        member = await self._gate.large.take(self.owner, self.host, self._give_way_unread, size, at_work=True)
-        return Large(self._gate.large, member)
+        taken = size * LARGE_COPIES
+        member = await self._gate.large.take(self.owner, self.host, self._give_way_unread, taken, at_work=True)
+        return Large(self._gate.large, member, size)
 
     def _give_way_unread(self) -> None:
         self._gate.connections.end(self.address)
@@ -265,12 +267,12 @@ class Call:
 
 
 class Large:
-    """Room of a large message."""
+    """Room of a large message of `size` bytes."""
 
-    def __init__(self, room: Room, member: Member) -> None:
+    def __init__(self, room: Room, member: Member, size: int) -> None:
         self._room = room
         self._member = member
-        self.size = member.size
+        self.size = size
         self._grace = self._begin()
 
     def _begin(self) -> asyncio.TimerHandle:

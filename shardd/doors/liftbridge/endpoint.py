@@ -3,6 +3,7 @@ known, before anything of its request is taken."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -21,13 +22,13 @@ REQUEST_BYTES_MAX: Final = 4 << 20
 METADATA_BYTES_MAX: Final = 16 << 10
 METADATA_ENTRIES_MAX: Final = METADATA_BYTES_MAX // 32  # as HTTP/2 counts them
 STREAMS_OF_CONNECTION_MAX: Final = 512
+REPORT_INTERVAL_S: Final = 10.0
 SETTINGS_MS: Final = 3_000  # until a client has acknowledged them: before that the limits of metadata are the library's
 _log = logging.getLogger(__name__)
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Unary = Callable[[Call, Any], Awaitable[bytes]]
 Streaming = Callable[[Call, Any], AsyncIterator[Sequence[bytes]]]  # as many at a time as there are
-_UNKNOWN: Final = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
 
 
 def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
@@ -71,16 +72,18 @@ class Service:
         """`held`: writes itself, so that the answer has its room and the call its place until the client has it."""
         kind = api.message_class(api.request_of(method))
 
+        async def answered(call: Call) -> bytes | None:
+            await call.authenticate()
+            async with self._gate.calls.place(call):
+                answer = await serve(call, await call.read_one(kind))
+                if not held:
+                    return answer
+                await call.write(answer)
+                return None
+
         async def handle(_requests: object, context: Context) -> bytes | None:
-            call = Call(self._gate, method, context)
             try:
-                await call.authenticate()
-                async with self._gate.calls.place(call):
-                    answer = await serve(call, await call.read_one(kind))
-                    if not held:
-                        return answer
-                    await call.write(answer)
-                    return None
+                return await answered(Call(self._gate, method, context))
             except Exception as error:
                 await end(context, error)
                 raise
@@ -93,16 +96,18 @@ class Service:
         kind = api.message_class(api.request_of(method))
         crowd = self._gate.subscriptions if method not in api.CLIENT_STREAMING else self._gate.sessions
 
+        async def streamed(call: Call) -> None:
+            await call.authenticate()
+            async with crowd.place(call):
+                request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
+                async for responses in serve(call, request):
+                    for response in responses:
+                        await call.context.write(response)
+
         async def handle(_requests: object, context: Context) -> None:
             """Writes itself: a call that gives way while its client reads slowly ends here, not in the library."""
-            call = Call(self._gate, method, context)
             try:
-                await call.authenticate()
-                async with crowd.place(call):
-                    request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
-                    async for responses in serve(call, request):
-                        for response in responses:
-                            await context.write(response)
+                await streamed(Call(self._gate, method, context))
             except Exception as error:
                 await end(context, error)
 
@@ -110,15 +115,49 @@ class Service:
 
 
 async def end(context: Context, error: Exception) -> None:
-    """With the status that stands for it. Raises what gRPC ends calls with."""
+    """With the status that stands for it. Raises what gRPC ends calls with: of a client that is gone nothing is told,
+    and no line is written."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, ShardError | WorkerLostError):
         error = rpc_error(error)
-    if not isinstance(error, RpcError):
-        _log.error("a call failed", exc_info=error)
-        error = _UNKNOWN
-    await context.abort(error.code, str(error))
+    try:
+        if isinstance(error, grpc.aio.BaseError):
+            raise error
+        if not isinstance(error, RpcError):
+            _faults.tell(error)
+            error = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
+        _forget_frames(error)
+        await context.abort(error.code, str(error))
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.BaseError as gone:  # the library could not write: the client has ended the call
+        _log.debug("a call without a client: %r", gone)
+        raise asyncio.CancelledError from None
+
+
+def _forget_frames(error: Exception) -> None:
+    """The library keeps what a call ends with in a cycle: the frames that it came through, with their requests and
+    answers, would be there until garbage is looked for."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
+class Faults:
+    """Calls that ended in an error of this program: one of them is told in 10 s, all are counted. Loop thread only."""
+
+    def __init__(self) -> None:
+        self._untold = 0
+        self._next_at_s = 0.0
+
+    def tell(self, error: Exception) -> None:
+        self._untold += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_at_s:
+            _log.error("%d calls failed, the last one so", self._untold, exc_info=error)
+            self._untold, self._next_at_s = 0, now_s + REPORT_INTERVAL_S
+
+
+_faults = Faults()
 
 
 def generic_handler(gate: Gate, service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:

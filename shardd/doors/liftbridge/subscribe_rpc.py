@@ -184,6 +184,7 @@ class _Reading:
             self.again = True
             return []
         delivered, size = self._delivered(polled)
+        del polled  # up to 8 MiB of records: whoever waits for room, or for the client, does not keep them
         if delivered.larger_bytes:
             self.close()
             self._large = await self.follower.call.large_room(delivered.larger_bytes)

@@ -3,7 +3,8 @@
 A connection holds at most REQUESTS_MAX requests and UNDER_WAY_BYTES_MAX bytes: of requests, of what is kept free for
 their answers, and of answers that the door has not read. Beyond, nothing more is read and the door waits in its socket.
 Logins stand beside that: they wait for their turn for long, and each client has one at a time. So do waits for
-messages, of which a worker has a bound of its own (shardd/service/waiting.py), and all that wait in a line (places.py).
+messages, of which a worker has a bound of its own (shardd/service/waiting.py), all that wait in a line, and what the
+engine has (places.py).
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from shardd.protocol.door_frames import (
     encode_frame,
 )
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.aside import STAND_BESIDE, STEP_ASIDE
+from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE
 from shardd.runtime.trust import door_kind
 from shardd.service.waiting import WAIT_MAX_MS
 from shardd.transport.door.clients import DoorClients
 from shardd.transport.door.commands import WAIT, answer_bytes
-from shardd.transport.door.places import Places, Work
+from shardd.transport.door.places import Handed, Places, Work
 from shardd.transport.door.requests import DoorFunctions, RequestHandler
 from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
@@ -77,7 +78,9 @@ class Links(Protocol):
 class DoorConnection(asyncio.Protocol):
     """Lives on the loop thread of the worker. `door`: the name of its process ("door-http") once that is proven."""
 
-    def __init__(self, links: Links, parts: DoorParts, functions: DoorFunctions, counters: Counters) -> None:
+    def __init__(
+        self, links: Links, parts: DoorParts, functions: DoorFunctions, counters: Counters, handed: Handed
+    ) -> None:
         self.door: str | None = None
         self.finished = asyncio.Event()  # no request is under way, and none is begun any more
         self._links = links
@@ -87,7 +90,7 @@ class DoorConnection(asyncio.Protocol):
         self._id = ""
         self._frames = Frames(PROOF_BYTES_MAX)
         self._work: set[Work] = set()
-        self._places = Places(self._pump)
+        self._places = Places(self._pump, handed)
         self._written_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None  # for the proof, then for a door that does not read
@@ -270,6 +273,7 @@ class DoorConnection(asyncio.Protocol):
         """Never raises for a request: a fault is status 1 and a traceback in the log."""
         STEP_ASIDE.set(partial(self._places.aside, work))
         STAND_BESIDE.set(partial(self._places.beside, work))
+        HAND_OVER.set(partial(self._places.handed_over, work))
         try:
             work.client = self._handler.client_of(request)
             value = await self._handler.handle(request, work.client)

@@ -18,6 +18,7 @@ from shardd.runtime.trust import Trust, door_kind
 from shardd.transport.door.commands import LIFTBRIDGE, command_table
 from shardd.transport.door.connection import Counters, DoorConnection, Links
 from shardd.transport.door.notices import MetadataNotices
+from shardd.transport.door.places import Handed
 from shardd.transport.door.requests import DoorFunctions
 from shardd.transport.door.tasks import task_table
 from shardd.worker.doors import DoorParts
@@ -40,6 +41,7 @@ class Doors:
         self._unproven: set[DoorConnection] = set()
         self._proven: dict[str, DoorConnection] = {}  # by door
         self._counters = Counters()
+        self._handed = Handed(parts.pool_bytes)
         self._report_at = 0.0
         self._stopping = False
         self._notices = MetadataNotices(parts.metadata, self._liftbridge)
@@ -128,4 +130,4 @@ class Doors:
 
     def _connection(self) -> DoorConnection:
         links: Links = self
-        return DoorConnection(links, self._parts, self._functions, self._counters)
+        return DoorConnection(links, self._parts, self._functions, self._counters, self._handed)

@@ -3,13 +3,15 @@
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
 line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A
 change that has begun, and waits for the device, stands beside in a room of its own: one user may have a quarter of it.
+A send, or a store of an offset, that is with the engine has room that all doors share at the worker: one user may have
+half of it, and waits aside for more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
@@ -23,6 +25,10 @@ UNDER_WAY_BYTES_MAX: Final = 64 << 20
 ASIDE_BYTES_MAX: Final = 32 << 20  # of requests that wait in a line
 BEGUN_BYTES_MAX: Final = 32 << 20  # of changes that wait for the device
 BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 4
+HANDED_BYTES_MAX: Final = 128 << 20  # of sends and stores of all doors that the engine of a worker has,
+HANDED_POOL_PART: Final = 8  # at most one part of its pool in so many: in blocks of the pool they may have twice that
+HANDED_MAX: Final = 2_048  # of its CALLS_MAX
+HANDED_USER_SHARE: Final = 2  # one user has at most 1/2 of them
 ASIDE_BYTES_MIN: Final = 8 << 10  # as which a smaller one counts: so many bytes hold it and its task
 
 
@@ -65,11 +71,26 @@ class Work(msgspec.Struct, eq=False):
         self.task.cancel()
 
 
-class Places:
-    """Loop thread only. `freed()`: a request has stepped aside."""
+class Handed:
+    """Room for what the engine of a worker carries out for its doors. `pool_bytes`: of that engine."""
 
-    def __init__(self, freed: Callable[[], None]) -> None:
+    def __init__(self, pool_bytes: int) -> None:
+        bytes_max = max(HANDED_MAX, min(HANDED_BYTES_MAX, pool_bytes // HANDED_POOL_PART))
+        self.bytes_min: Final = bytes_max // HANDED_MAX
+        self.of_user_bytes_max: Final = bytes_max // HANDED_USER_SHARE
+        self.room: Final = Room(bytes_max, self.of_user_bytes_max)
+
+    def size_of(self, frame_bytes: int) -> int:
+        """As which such a request counts."""
+        return min(max(frame_bytes, self.bytes_min), self.of_user_bytes_max)
+
+
+class Places:
+    """Loop thread only. `freed()`: a request has stepped aside. `handed`: of all connections of doors."""
+
+    def __init__(self, freed: Callable[[], None], handed: Handed) -> None:
         self._freed = freed
+        self._handed = handed
         self._requests = 0
         self._bytes = 0
         self._waiting = Room(ASIDE_BYTES_MAX, ASIDE_BYTES_MAX)
@@ -136,6 +157,35 @@ class Places:
             work.has_begun = False
             self._begun.leave(member)
             self.enter(work)
+
+    @asynccontextmanager
+    async def handed_over(self, work: Work) -> AsyncIterator[None]:
+        """While the engine has it. `ShardError` 8, before that, when it would have to wait and there is no room for
+        that, or somebody else needs it."""
+        if not _has_place_to_lend(work):
+            yield
+            return
+        member = await self._handed_member(work)
+        work.has_begun = True
+        self.leave(work)
+        self._freed()
+        try:
+            yield
+        finally:
+            work.has_begun = False
+            self._handed.room.leave(member)
+            self.enter(work)
+
+    async def _handed_member(self, work: Work) -> Member:
+        """Requests of one user keep their order."""
+        room, size = self._handed.room, self._handed.size_of(work.frame_bytes)
+        if not room.is_waited_for:
+            try:
+                return room.enter(work.owner, "", _stays, size, at_work=True)
+            except FullError:
+                pass
+        with self.aside(work):
+            return await room.take(work.owner, "", _stays, size, at_work=True)
 
 
 def _has_place_to_lend(work: Work) -> bool:

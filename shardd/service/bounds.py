@@ -85,7 +85,8 @@ class BoundsService:
         topics, total, state = set(), 0, self._metadata.state
         for selection in request.topics:
             stream, topic = base.topic_of(state, selection.stream, selection.topic)
-            base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
+            if not (_is_for_senders(request) and base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic)):
+                base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
             if topic.incarnation in topics:
                 raise ShardError(Status.INVALID_FORMAT, "a topic twice")
             topics.add(topic.incarnation)
@@ -149,6 +150,11 @@ class BoundsService:
                 segments_count += listed
                 if segments_count > bounds.SEGMENTS_MAX:
                     raise ShardError(Status.TOO_MANY_PARTITIONS, f"{segments_count} segments and more")
+
+
+def _is_for_senders(request: bounds.GetPartitionBounds) -> bool:
+    """A sender may know how many partitions there are. It neither lists files nor has them synced."""
+    return not (request.segments or request.sync)
 
 
 def _names(stream: Stream, topic: Topic) -> tuple[int, int, str, str]:

@@ -52,7 +52,7 @@ class Membership:
         self._start = start
         # Of the partitions that there were when it began at the latest: their ends and, where told, histories.
         self._ends: dict[int, tuple[int, History | None]] | None = None
-        self._topic_made_at_us: int | None = None  # of the topic of its group; None: it is in no group
+        self._topic_made_at_us: int | None = None  # when it joined on this connection, else None
         self.rejoined = False
 
     async def opened(self, link: Link) -> None:
@@ -60,6 +60,7 @@ class Membership:
         self._histories.connected()
         if not self._of.is_group:
             return
+        self._topic_made_at_us = None  # a group may be missing because a directory of before it was put back
         until = self._session.until(None)
 
         async def ask(command: Command[Any]) -> Any:

@@ -107,24 +107,27 @@ def _not_sent(future: asyncio.Future[Any]) -> bool:
 
 async def produce(remote: Remote, stream: str, topic: str, options: Options) -> int:
     """How many messages were stored. CommandError, which says how many were stored before."""
-    from shardd.cli.topics import topic_found
-    from shardd.client.errors import ClientError
+    from shardd.client import statuses
+    from shardd.client.errors import ClientError, NotFoundError
+    from shardd.client.partitioning import partitions_of
 
-    found = await topic_found(remote, stream, topic)
-    if options.partition is not None and options.partition >= found.partitions_count:
-        raise CommandError(f"there is no partition {options.partition}; the topic has {found.partitions_count}", 3)
-    if not found.partitions_count:
+    partitions = await partitions_of(remote.client, identifier(stream), identifier(topic))
+    if partitions is None:
+        raise NotFoundError(statuses.TOPIC_NOT_FOUND)
+    if options.partition is not None and options.partition >= partitions:
+        raise CommandError(f"there is no partition {options.partition}; the topic has {partitions}", 3)
+    if not partitions:
         raise CommandError(f"topic {stream}/{topic} has no partition; `shardd partition create` adds one")
     progress = Progress()
     if options.dry_run:
         async for lines in _in_turn(options):
             for number, line in enumerate(lines, progress.taken + 1):
-                check(message_of(line, number, options, found.partitions_count), number)
+                check(message_of(line, number, options, partitions), number)
             progress.taken += len(lines)
         return progress.taken
     remote.farewell = progress.interrupted
     try:
-        await _send(remote, (identifier(stream), identifier(topic)), options, progress, found.partitions_count)
+        await _send(remote, (identifier(stream), identifier(topic)), options, progress, partitions)
     except CommandError as error:
         raise CommandError(f"{error}{progress.before()}", error.status) from None
     except ClientError as error:

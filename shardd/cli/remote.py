@@ -203,6 +203,9 @@ async def explained(client: Client, error: Any, values: dict[str, Any]) -> Comma
             return CommandError(f"{address} wants a login: say who asks with `shardd login` or SHARDD_URL", EXIT_DENIED)
         case errors.AuthenticationError():
             return CommandError(f"{address} refuses the login (status {error.status})", EXIT_DENIED)
+        case errors.RightNeededError() | errors.GroupDeletedError():
+            status = EXIT_DENIED if isinstance(error, errors.RightNeededError) else EXIT_NOT_FOUND
+            return CommandError(str(error), status)
         case errors.PermissionDeniedError():
             return CommandError("this user may not do that", EXIT_DENIED)
         case errors.NotFoundError():

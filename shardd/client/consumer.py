@@ -173,6 +173,8 @@ class Consumer:
                     place.done = place.stored  # a purge took what was done: the next poll sees it
                 elif error.status in _NOT_ITS_OWN:
                     self._lose([place.partition])  # another member has it, and gets what was not stored again
+                    if error.status == statuses.GROUP_NOT_FOUND:
+                        await self._membership.join()
                 else:
                     raise
 

@@ -90,6 +90,14 @@ class PermissionDeniedError(ServerError):
     """The user may not do that."""
 
 
+class RightNeededError(PermissionDeniedError):
+    """The user may not do that; the sentence names the rights for it."""
+
+    def __init__(self, needs: str, error: ServerError) -> None:
+        super().__init__(error.status, error.code)
+        self.args = (f"{needs} (status {error.status}, {statuses.NAMES[error.status]})",)
+
+
 class NotFoundError(ServerError):
     """There is no such stream, topic, partition, group, user, token or stored offset."""
 
@@ -123,6 +131,11 @@ class ConsumerNameTakenError(ServerError):
 
 class GroupInUseError(ClientError):
     """A group with members is deleted only with `force`."""
+
+
+class GroupDeletedError(ClientError):
+    """Somebody has deleted the group of a member, with its stored offsets. The next call makes the group anew, and
+    reads from `start`."""
 
 
 class DeliveryError(ClientError):

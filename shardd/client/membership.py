@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 from shardd.client import commands, statuses
 from shardd.client.commands import Command
-from shardd.client.errors import AlreadyExistsError, NotFoundError, PermissionDeniedError, ServerError
+from shardd.client.errors import (
+    AlreadyExistsError,
+    GroupDeletedError,
+    NotFoundError,
+    PermissionDeniedError,
+    RightNeededError,
+    ServerError,
+)
 from shardd.client.history import Histories
 from shardd.client.link import Link
 from shardd.client.messages import History
@@ -45,6 +52,7 @@ class Membership:
         self._start = start
         # Of the partitions that there were when it began at the latest: their ends and, where told, histories.
         self._ends: dict[int, tuple[int, History | None]] | None = None
+        self._topic_made_at_us: int | None = None  # when it joined on this connection, else None
         self.rejoined = False
 
     async def opened(self, link: Link) -> None:
@@ -52,6 +60,7 @@ class Membership:
         self._histories.connected()
         if not self._of.is_group:
             return
+        self._topic_made_at_us = None  # a group may be missing because a directory of before it was put back
         until = self._session.until(None)
 
         async def ask(command: Command[Any]) -> Any:
@@ -63,17 +72,28 @@ class Membership:
         await self._join(self._session.call)
 
     async def _join(self, ask: Callable[[Command[Any]], Awaitable[Any]]) -> None:
-        """A group that is missing is made."""
+        """A group that is missing is made, but for one that was deleted under its member: GroupDeletedError. It ends
+        with its topic, too, so it is told from a topic that was made again."""
         of = self._of
         join = commands.join_group(of.stream, of.topic, of.name)
         try:
+            topic = await ask(commands.topic(of.stream, of.topic))
             await ask(join)
+        except PermissionDeniedError as error:
+            needs = f"a member of a group of topic {of.stream}/{of.topic} needs the rights read_topic and poll_messages"
+            raise RightNeededError(needs, error) from None
         except NotFoundError as error:
-            if error.status != statuses.GROUP_NOT_FOUND or not isinstance(of.name, str):
+            if error.status != statuses.GROUP_NOT_FOUND:
+                raise
+            if topic is not None and topic.created_at_us == self._topic_made_at_us:
+                self._topic_made_at_us = None
+                raise GroupDeletedError(f"group {of.name} of topic {of.stream}/{of.topic} was deleted") from None
+            if not isinstance(of.name, str):
                 raise
             with contextlib.suppress(AlreadyExistsError):
                 await ask(commands.create_group(of.stream, of.topic, of.name))
             await ask(join)
+        self._topic_made_at_us = None if topic is None else topic.created_at_us
         self.rejoined = True
 
     async def wanted(self) -> dict[int, History | None]:

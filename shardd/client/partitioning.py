@@ -8,7 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from shardd.client import commands, statuses
-from shardd.client.errors import ClientError, ConnectionLostError, NotFoundError, SettingsError
+from shardd.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    RightNeededError,
+    SettingsError,
+)
 from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
@@ -69,6 +77,24 @@ def checked(partition: int) -> int:
     return partition
 
 
+async def partitions_of(
+    client: Client, stream: Identifier, topic: Identifier, deadline_s: float | None = None
+) -> int | None:
+    """How many a topic has. None: there is no such topic. For bounds the right to send is enough, at a server that has
+    them. RightNeededError, ClientError."""
+    try:
+        found = await client.call(commands.topic(stream, topic), deadline_s)
+    except PermissionDeniedError as error:
+        try:
+            bounds = await client.call(commands.bounds(stream, topic), deadline_s)
+        except (PermissionDeniedError, InvalidRequestError):
+            needs = f"a producer of topic {stream}/{topic} needs the right send_messages"
+            other = "and at a server of Apache Iggy read_topic, too, to choose partitions"
+            raise RightNeededError(f"{needs}, {other}", error) from None
+        return len(bounds.partitions)
+    return None if found is None else found.partitions_count
+
+
 class TopicSize:
     """How many partitions the topic of a producer has. `count` 0: not known (any more)."""
 
@@ -81,6 +107,7 @@ class TopicSize:
         self._asking = asyncio.Lock()
         self._beside: asyncio.Task[None] | None = None
         self.count = 0
+        self._is_denied = False
 
     def look(self) -> int:
         """The count. It is asked for anew now and then, while messages go on: partitions that were added get some."""
@@ -88,22 +115,34 @@ class TopicSize:
             self._beside = self._loop.create_task(self._refresh_beside())
         return self.count
 
+    async def need(self, partition: int | None) -> None:
+        """Before a message for `partition`, None: for any of them. A user who may not ask may still choose. As
+        `refresh`."""
+        if self.look() or (self._is_denied and partition is not None):
+            return
+        try:
+            await self.refresh()
+        except PermissionDeniedError:
+            self._is_denied = True
+            if partition is None:
+                raise
+
     async def refresh(self) -> None:
         """A server that refuses connections may be starting: it is asked again until the deadline. NotFoundError,
-        ClientError."""
+        RightNeededError, ClientError."""
         async with self._asking:
             until_s = self._loop.time() + self._deadline_s
             while True:
                 try:
-                    topic = await self._client.call(commands.topic(self._stream, self._topic), self._deadline_s)
+                    count = await partitions_of(self._client, self._stream, self._topic, self._deadline_s)
                     break
                 except ConnectionLostError as error:
                     if not error.refused or self._loop.time() + _REFUSED_PAUSE_S >= until_s:
                         raise
                 await asyncio.sleep(_REFUSED_PAUSE_S)
-            if topic is None or not topic.partitions_count:
+            if not count:
                 raise NotFoundError(statuses.TOPIC_NOT_FOUND)
-            self.count = topic.partitions_count
+            self.count = count
             self._next_s = self._loop.time() + self._interval_s
 
     async def _refresh_beside(self) -> None:

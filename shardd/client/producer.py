@@ -165,8 +165,7 @@ class Producer:
         size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
         if (own is not None or self._once is not None) and size > self._batch_max:
             raise SettingsError(f"a batch of {size} bytes is too large, at most {self._batch_max} go together")
-        if not self._topic_size.look():
-            await self.refresh()
+        await self._topic_size.need(partition)
         await self._room_for(size)
         if self._once is not None and self._once.final is not None:
             raise DeliveryError(self._once.final, Fate.NOT_SENT)

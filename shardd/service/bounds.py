@@ -63,10 +63,18 @@ class BoundsService:
         self._listing = FairTurns(1)  # one request at a time looks into directories, users in turns
 
     async def get_partition_bounds(
-        self, identity: Identity, request: bounds.GetPartitionBounds, keep: Keep[PartitionBounds, Kept]
+        self,
+        identity: Identity,
+        request: bounds.GetPartitionBounds,
+        keep: Keep[PartitionBounds, Kept],
+        *,
+        answers_senders: bool = False,
     ) -> list[TopicPartitions[Kept]]:
-        """In the order of the request. `keep` may run in helper threads. 4, 1009, 2010, 41, 3007, 2015."""
-        selected = self._select(identity, request)
+        """In the order of the request. `keep` may run in helper threads. `answers_senders`: the right to send is
+        enough, where no files are listed and nothing is synced; Liftbridge takes an answer for the right to read.
+        4, 1009, 2010, 41, 3007, 2015."""
+        to_senders = answers_senders and not (request.segments or request.sync)
+        selected = self._select(identity, request, to_senders=to_senders)
         found: list[TopicPartitions[Kept]] = [
             TopicPartitions(*_names(stream, topic), []) for stream, topic, _ in selected
         ]
@@ -79,13 +87,14 @@ class BoundsService:
             await self._statistics.take(identity, self._find(selected, found, keep))
         return found
 
-    def _select(self, identity: Identity, request: bounds.GetPartitionBounds) -> _Selected:
+    def _select(self, identity: Identity, request: bounds.GetPartitionBounds, *, to_senders: bool) -> _Selected:
         """Every partition that is asked for, none of them twice."""
         selected: _Selected = []
         topics, total, state = set(), 0, self._metadata.state
         for selection in request.topics:
             stream, topic = base.topic_of(state, selection.stream, selection.topic)
-            base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
+            if not (to_senders and base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic)):
+                base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
             if topic.incarnation in topics:
                 raise ShardError(Status.INVALID_FORMAT, "a topic twice")
             topics.add(topic.incarnation)

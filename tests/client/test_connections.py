@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shardd.client import Client, Consumer, Producer
-from shardd.client.errors import ConnectionLostError, SettingsError
+from shardd.client import Client, Consumer, Producer, statuses
+from shardd.client.errors import ConnectionLostError, DeliveryError, Fate, SettingsError
 from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.relay import Relay
@@ -155,6 +155,51 @@ def test_a_running_producer_uses_partitions_that_were_added(server: Server) -> N
                 async with asyncio.timeout(60):
                     while len(used) < 4:
                         used.add((await producer.send_and_wait(b"x")).partition)
+
+    asyncio.run(main())
+
+
+def test_producer_whose_partition_was_deleted_asks_for_the_others(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.create_stream("shrinks")
+            await client.create_topic("shrinks", "t", 3)
+            async with Producer(client, "shrinks", "t", refresh_interval_ms=3_600_000) as producer:
+                await producer.send_and_wait(b"0")
+                await client.delete_partitions("shrinks", "t", 2)
+                refused = 0
+                for number in range(10):
+                    try:
+                        assert (await producer.send_and_wait(b"x", key=b"%d" % number)).partition == 0
+                    except DeliveryError as error:
+                        assert (error.status, error.fate) == (statuses.PARTITION_NOT_FOUND, Fate.NOT_SENT)
+                        refused += 1
+                assert refused == 1
+
+    asyncio.run(main())
+
+
+def test_connections_are_kept_alive_by_the_kernel(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await client.ping()
+            assert client.session._link is not None
+            transport = client.session._link._transport
+            assert transport is not None
+            made = transport.get_extra_info("socket")
+            assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+
+    asyncio.run(main())
+
+
+def test_token_of_the_server_with_a_slash_logs_in(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            made = [await client.create_token(f"token{number}") for number in range(40)]
+            token = next(each for each in made if "/" in each)
+        async with Client(f"shardd://{token}@{server.address}") as client:
+            assert (await client.me()).user_id == 0
 
     asyncio.run(main())
 

@@ -91,12 +91,13 @@ def test_consumer_of_a_user_who_may_only_poll_reads_partitions_that_are_added(to
     asyncio.run(main())
 
 
-def test_member_of_a_group_needs_the_right_to_read_the_topic(topic: Topic) -> None:
+def test_member_of_a_group_without_the_right_to_read_the_topic_is_told_which_rights_it_needs(topic: Topic) -> None:
     """As in Apache Iggy: the right to poll does not show who else reads."""
 
     async def main() -> None:
         async with Client(topic.url) as client, Consumer(client, topic.name, "t", group="g") as consumer:
-            with pytest.raises(PermissionDeniedError):
+            needs = f"topic {topic.name}/t needs the rights read_topic and poll_messages"
+            with pytest.raises(PermissionDeniedError, match=needs):
                 await consumer.get()
 
     asyncio.run(main())

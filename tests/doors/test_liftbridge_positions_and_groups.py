@@ -49,6 +49,16 @@ def test_cursors_are_what_was_set_last(client: LiftbridgeClient) -> None:
     assert cursor(client, "as", "c1", 1) == -1
 
 
+def test_cursor_outlives_its_stream_and_may_be_set_before_it(client: LiftbridgeClient) -> None:
+    client.call("SetCursor", stream="outlived", cursorId="c", offset=5)
+    for offset in (6, 7):
+        client.create("outlived")
+        assert cursor(client, "outlived", "c") == offset - 1
+        client.call("SetCursor", stream="outlived", cursorId="c", offset=offset)
+        client.call("DeleteStream", name="outlived")
+        assert cursor(client, "outlived", "c") == offset
+
+
 def test_the_parts_of_a_cursor_do_not_run_into_each_other(client: LiftbridgeClient) -> None:
     client.call("SetCursor", stream="b", cursorId="x,a", offset=1)
     client.call("SetCursor", stream="a,b", cursorId="x", offset=2)

@@ -146,7 +146,7 @@ class Broker:
         if not self.is_there:
             return b""
         parts = self.topic.partitions
-        head = _TOPIC.pack(1, 0, len(parts), 0, 1, 0, 1, 0, 0) + wire.text8("t")
+        head = _TOPIC.pack(1, self.topic.made, len(parts), 0, 1, 0, 1, 0, 0) + wire.text8("t")
         return head + b"".join(_PARTITION.pack(each.partition, 0, 1, 0, 0, 0) for each in parts)
 
     def _bounds(self, pipe: Pipe, reader: wire.Reader) -> bytes:

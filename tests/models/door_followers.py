@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import select
-import subprocess
 from typing import ClassVar, Final
 
-from tests.models.door_readers import Reader, command_of, written
+from tests.models.commands import Running
+from tests.models.door_readers import Reader, written
 from tests.models.history import Broken, demand
 from tests.models.served import WAIT_S
 
@@ -22,21 +22,19 @@ class FollowReader(Reader):
     has ended with a sentence, which tells that there is nothing to go on with."""
 
     words: ClassVar[tuple[str, ...]] = ("consume", "--follow", "--json")
-    _process: subprocess.Popen[bytes] | None = None
+    _command: Running | None = None
     _come = b""
 
     def take(self, partition: int) -> None:
-        if self._process is None:
+        if self._command is None:
             self.made += 1
-            words, environment = command_of(self.site, *self.words, self.stream, self.name)
-            both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-            self._process = subprocess.Popen(words, env=environment, **both)  # type: ignore[call-overload]
+            self._command = self.site.commands.start(*self.words, self.stream, self.name)
         self._took(self._line())
 
     def _line(self) -> bytes:
         """Empty: the command has ended."""
-        assert self._process is not None and self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
+        assert self._command is not None
+        pipe = self._command.stdout
         while b"\n" not in self._come:
             if not select.select([pipe], [], [], WAIT_S)[0]:
                 raise Broken(f"{self.words} writes nothing, and misses {self.account.missing()}")
@@ -60,10 +58,9 @@ class FollowReader(Reader):
             demand(any(words in line for words in _SAID), f"{self.words} says {line!r}")
 
     def anew(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.communicate(timeout=WAIT_S)
-            self._process, self._come = None, b""
+        if self._command is not None:
+            self._command.end(WAIT_S)
+            self._command, self._come = None, b""
 
 
 class TailReader(FollowReader):

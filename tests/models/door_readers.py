@@ -6,9 +6,6 @@ import asyncio
 import base64
 import http.client
 import json
-import os
-import subprocess
-import sys
 import time
 from typing import Any, Final
 
@@ -239,9 +236,8 @@ class ExportReader(WholeReader):
     """`shardd message export`."""
 
     def read_whole(self) -> None:
-        words, environment = command_of(self.site, "message", "export", self.stream, self.name)
-        done = subprocess.run(words, env=environment, capture_output=True, timeout=WAIT_S)
-        demand(done.returncode == 0, f"export ends with {done.returncode}: {done.stderr.decode()}")
+        done = self.site.commands.run("message", "export", self.stream, self.name, timeout_s=WAIT_S)
+        demand(done.status == 0, f"export ends with {done.status}: {done.stderr.decode()}")
         for line in done.stdout.splitlines():
             self.hand(*written(line))
 
@@ -281,12 +277,6 @@ class ClassicReader(WholeReader):
                 for one in messages:
                     headers = {name: str(value) for name, value in headers_of(one.headers).items()}
                     self.hand(each.partition, one.offset, Row(one.payload, headers, one.timestamp_us))
-
-
-def command_of(site: Site, *words: str) -> tuple[list[str], dict[str, str]]:
-    """And its environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "XDG_"))}
-    return [sys.executable, "-P", "-m", "shardd", *words], {**kept, "SHARDD_URL": site.url}
 
 
 def written(line: bytes) -> tuple[int, int, Row]:

@@ -7,7 +7,6 @@ import base64
 import json
 import re
 import struct
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -19,7 +18,6 @@ from shardd.client.errors import ClientError, Fate
 from shardd.client.messages import encode_headers
 from tests.doors.liftbridge_server import EndedError
 from tests.doors.nats_peers import envelope, next_ack
-from tests.models.door_readers import command_of
 from tests.models.history import demand
 from tests.models.served import NAMESPACE, NATIVE, WAIT_S, Site
 
@@ -101,10 +99,10 @@ class CommandWriter(Writer):
         return self._ends(sentence, len(payloads))
 
     def _produce(self, lines: Sequence[bytes]) -> tuple[int, str]:
-        words, environment = command_of(self.site, "produce", "--json", self.stream, self.name)
         said = b"".join(each + b"\n" for each in lines)
-        done = subprocess.run(words, env=environment, input=said, capture_output=True, timeout=WAIT_S)
-        return done.returncode, done.stderr.decode()
+        words = "produce", "--json", self.stream, self.name
+        done = self.site.commands.run(*words, given=said, timeout_s=WAIT_S)
+        return done.status, done.stderr.decode()
 
     @staticmethod
     def _line(partition: int, payload: bytes, headers: dict[str, str]) -> bytes:

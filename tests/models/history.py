@@ -48,12 +48,14 @@ class History:
 
 
 class TopicHistory:
-    """All histories of all partitions of one topic name. `partitions`: those that there are now."""
+    """All histories of all partitions of one topic name. `partitions`: those that there are now.
+    `made`: how often the topic was made."""
 
     def __init__(self, partitions: int) -> None:
         self.all: list[History] = []
         self.partitions: list[History] = []
         self.where: dict[bytes, list[Where]] = {}
+        self.made = 1
         self.add(partitions)
 
     def _begin(self, partition: int) -> History:
@@ -75,6 +77,7 @@ class TopicHistory:
         self.partitions = [self._begin(each.partition) for each in self.partitions]
 
     def recreate(self, partitions: int) -> None:
+        self.made += 1
         self.remove(len(self.partitions))
         self.add(partitions)
 

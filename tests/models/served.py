@@ -18,6 +18,7 @@ from shardd.client import SyncClient, commands
 from shardd.client.messages import encode_headers
 from tests.doors.http_server import HOST, HTTP, HttpClient
 from tests.doors.liftbridge_server import EndedError, LiftbridgeClient, LiftbridgeServer
+from tests.models.commands import Commands
 from tests.models.history import TopicHistory
 from tests.support import wire
 from tests.support.doors import serving_door
@@ -73,6 +74,7 @@ class Site:
         self.client.create_stream(NATIVE)
         self.token = said["access_token"]["token"]
         self.liftbridge: LiftbridgeClient = server.client()
+        self.commands = Commands(self.url)
 
     @contextmanager
     def http(self) -> Iterator[HttpClient]:
@@ -82,6 +84,7 @@ class Site:
         client.close()
 
     def close(self) -> None:
+        self.commands.close()
         self.tcp.close()
         self.client.close()
         self.liftbridge.channel.close()

@@ -1,0 +1,99 @@
+"""Members whose group is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardd.client import Client, Consumer, SyncClient
+from shardd.client.errors import GroupDeletedError, GroupInUseError
+from tests.client.topics import make, send, taken, url
+from tests.support.server import ONE_SHARD, Server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("groups") / "data", ONE_SHARD) as made:
+        yield made
+
+
+def test_group_with_members_is_not_deleted_without_force(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client, Consumer(client, "used", "t", group="g") as consumer:
+            await make(client, "used")
+            await send(client, "used", range(1))
+            await taken(consumer, 1)
+            with pytest.raises(GroupInUseError, match="group g of topic used/t has 1 members"):
+                await client.delete_group("used", "t", "g")
+            with SyncClient(url(server)) as waiting, pytest.raises(GroupInUseError, match="has 1 members"):
+                await asyncio.to_thread(waiting.delete_group, "used", "t", "g")
+            assert await client.group("used", "t", "g") is not None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["get", "commit"])
+def test_member_of_a_deleted_group_gets_an_error_that_names_it(server: Server, how: str) -> None:
+    stream = f"deleted-{how[:3]}"
+
+    async def main() -> None:
+        async with Client(url(server)) as client, Consumer(client, stream, "t", group="g", commit="manual") as consumer:
+            await make(client, stream)
+            await send(client, stream, range(5))
+            await taken(consumer, 3)
+            consumer.done()
+            if how != "commit":
+                await consumer.commit()
+            await client.delete_group(stream, "t", "g", force=True)
+            with pytest.raises(GroupDeletedError, match=f"^group g of topic {stream}/t was deleted$"):
+                await (consumer.commit() if how == "commit" else taken(consumer, 6))
+            assert [int(each.payload) for each in await taken(consumer, 5)] == [0, 1, 2, 3, 4]
+
+    asyncio.run(main())
+
+
+def test_member_of_a_topic_that_is_made_again_joins_the_group_anew(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client, Consumer(client, "anew", "t", group="g") as consumer:
+            await make(client, "anew")
+            await send(client, "anew", range(3))
+            await taken(consumer, 3)
+            await client.delete_topic("anew", "t")
+            await client.create_topic("anew", "t", 1)
+            await send(client, "anew", range(10, 15))
+            assert [int(each.payload) for each in await taken(consumer, 5)] == [10, 11, 12, 13, 14]
+
+    asyncio.run(main())
+
+
+def test_consume_command_whose_group_is_deleted_ends_with_its_name(server: Server, tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "XDG_"))}
+    with SyncClient(url(server)) as client:
+        client.create_stream("command")
+        client.create_topic("command", "t", 1)
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "shardd", "consume", "--follow", "--group", "g", "command", "t"],
+            env=kept | {"SHARDD_URL": url(server), "HOME": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            asyncio.run(_deleted(server))
+            _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (3, b"shardd: group g of topic command/t was deleted\n")
+
+
+async def _deleted(server: Server) -> None:
+    """When the command has joined."""
+    async with Client(url(server)) as client, asyncio.timeout(120):
+        while True:
+            group = await client.group("command", "t", "g")
+            if group is not None and group.members_count:
+                break
+            await asyncio.sleep(0.05)
+        await client.delete_group("command", "t", "g", force=True)

@@ -138,6 +138,14 @@ static PyObject *call_stale_connections(PyObject *self, PyObject *arg) {
     return list;
 }
 
+static PyObject *call_silence_ms(PyObject *self, PyObject *arg) {
+    engine *e = shardd_engine_of(self);
+    unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
+    if (e == NULL || PyErr_Occurred()) return NULL;
+    conn *c = conn_find(&e->net, connection);
+    return PyLong_FromLongLong(c != NULL ? conn_silence_us(c, clock_monotonic_us()) / 1000 : 0);
+}
+
 static PyObject *call_has_left(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long connection = PyLong_AsUnsignedLongLong(arg);
@@ -217,6 +225,8 @@ PyMethodDef shardd_engine_methods[] = {
     {"close_all", call_close_all, METH_O, "Every connection gets this status when idle, and is closed."},
     {"connections", call_connections, METH_NOARGS, "Open connections."},
     {"stale_connections", call_stale_connections, METH_O, "Connections without a PING for so many milliseconds."},
+    {"silence_ms", call_silence_ms, METH_O,
+     "Milliseconds since a client gave a sign of life; 0: it waits for an answer."},
     {"has_left", call_has_left, METH_O, "Whether nothing more comes from a client."},
     {"set_session", call_set_session, METH_VARARGS, "User of a connection."},
     {"move", call_move, METH_VARARGS, "Hands the socket to another shard."},

@@ -13,9 +13,10 @@ from typing import Final, Literal, Self
 from shardd.client import commands, statuses
 from shardd.client.client import Client
 from shardd.client.errors import ClientError, ClosedError, DeadlineError, ServerError, SettingsError
+from shardd.client.heartbeat import TIMEOUT_MS, Heartbeat
 from shardd.client.history import Histories, Loss, OnLoss, OnReset, Reset
 from shardd.client.marks import Verdict
-from shardd.client.membership import Membership, Source, is_no_member
+from shardd.client.membership import Membership, Source, is_no_member, is_not_its_own
 from shardd.client.messages import Message
 from shardd.client.polls import BATCH_BYTES, Polls, is_gone
 from shardd.client.positions import Place, Start, strategy_of
@@ -24,12 +25,6 @@ from shardd.client.wire import Identifier
 
 Commit = Literal["after", "each", "manual"]
 Changed = Callable[[tuple[int, ...]], None]
-_NOT_ITS_OWN: Final = (
-    statuses.OFFSET_NOT_RESOLVED,
-    statuses.MEMBER_NOT_FOUND,
-    statuses.GROUP_NOT_FOUND,
-    statuses.PARTITION_NOT_FOUND,
-)
 _PAUSE_MIN_S: Final = 0.005  # between rounds that brought nothing
 
 
@@ -65,11 +60,13 @@ class Consumer:
         when_reset: Callable[[Reset], None] | None = None,
         when_lost: Callable[[Loss], None] | None = None,
         batch_bytes: int = BATCH_BYTES,
+        heartbeat_timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """`poll_interval_ms`: the longest pause while there is nothing, where the server cannot wait for all of it;
         `assignment_interval_ms`: how often it is asked which partitions there are; `batch_bytes`: of the messages of a
         poll, but one. `on_reset`: where it goes on when a partition was purged or made again; `on_loss`: what it does
-        when messages are gone that it has not read, by retention or by damage; `when_reset`, `when_lost` are called."""
+        when messages are gone that it has not read, by retention or by damage; `when_reset`, `when_lost` are called.
+        `heartbeat_timeout_ms`: after a longer silence of this process other members get its partitions."""
         if (group is None) == (name is None):
             raise SettingsError("a consumer has either a group or a name")
         if group is not None and partitions is not None:
@@ -88,7 +85,9 @@ class Consumer:
         self._fixed = None if partitions is None else tuple(partitions)
         self._histories = Histories(f"{stream}/{topic}", on_reset, on_loss, when_reset, when_lost)
         source = Source(stream, topic, self._name, self._group, self._fixed)
-        self._membership = Membership(self._session, self._polls, self._histories, source, strategy_of(start))
+        heartbeat = Heartbeat(heartbeat_timeout_ms)
+        of = self._session, self._polls, self._histories, source
+        self._membership = Membership(*of, strategy_of(start), heartbeat)
         self._commit: Commit = commit
         self._count = batch_messages
         self._poll_interval_s, self._assignment_interval_s = poll_interval_ms / 1000, assignment_interval_ms / 1000
@@ -171,7 +170,7 @@ class Consumer:
             except ServerError as error:
                 if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
                     place.done = place.stored  # a purge took what was done: the next poll sees it
-                elif error.status in _NOT_ITS_OWN:
+                elif is_not_its_own(error):
                     self._lose([place.partition])  # another member has it, and gets what was not stored again
                     if error.status == statuses.GROUP_NOT_FOUND:
                         await self._membership.join()
@@ -187,7 +186,7 @@ class Consumer:
             if verdict is Verdict.OTHER:
                 place.done = place.stored  # the next poll resets it
                 return
-            if verdict is Verdict.UNTOLD:
+            if verdict is Verdict.UNTOLD or not await self._membership.may_store(place, offset):
                 self._lose([place.partition])
                 return
             at = self._name, self._stream, self._topic, place.partition

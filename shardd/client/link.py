@@ -47,6 +47,8 @@ class Link(asyncio.Protocol):
         self._fate = Fate.UNKNOWN  # of what is asked when the connection ends
         self._loop = asyncio.get_running_loop()
         self.heard_at = self._loop.time()
+        self._beat: asyncio.TimerHandle | None = None  # the next PING of `keep_alive`
+        self._pinged: asyncio.Future[bytes] | None = None  # its last one
         self.on_silence: Callable[[], None] | None = None  # called now and then, instead of an end of the connection
         self.closed = asyncio.Event()
         self.cause: Exception | None = None  # of its end
@@ -86,7 +88,7 @@ class Link(asyncio.Protocol):
         self._transport = None
         self.cause = error
         cause = self._farewell or error or "the server closed the connection"
-        for timer in (self._watch, self._given_up):
+        for timer in (self._watch, self._given_up, self._beat):
             if timer is not None:
                 timer.cancel()
         for asked in self._asked:
@@ -197,6 +199,17 @@ class Link(asyncio.Protocol):
                 self.abort()  # silent since then: whatever is behind it would wait, too
             raise DeadlineError("the server did not answer in time") from None
 
+    def keep_alive(self, interval_s: float, patience_s: float) -> None:
+        """Sends PING at this interval from now on, while the last one is answered. It counts on the loop alone: a
+        program that works in other threads or in tasks that wait stays alive."""
+        if not self.usable:
+            return
+        if self._pinged is None or self._pinged.done():
+            ping = commands.ping()
+            self._pinged = self.post(ping.code, ping.payload, patience_s=patience_s)
+            self._pinged.add_done_callback(_is_seen)
+        self._beat = self._loop.call_later(interval_s, self.keep_alive, interval_s, patience_s)
+
     def _end_if_silent(self, since_s: float) -> None:
         self._given_up = None
         if self.heard_at < since_s:
@@ -214,6 +227,12 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
             await self.closed.wait()
+
+
+def _is_seen(ping: asyncio.Future[bytes]) -> None:
+    """The end of the connection is told to those who ask."""
+    if not ping.cancelled():
+        ping.exception()
 
 
 async def open_link(settings: Settings) -> Link:

@@ -16,6 +16,7 @@ from shardd.client.errors import (
     RightNeededError,
     ServerError,
 )
+from shardd.client.heartbeat import ANNOUNCE_HEARTBEAT, Heartbeat
 from shardd.client.history import Histories
 from shardd.client.link import Link
 from shardd.client.messages import History
@@ -25,6 +26,7 @@ from shardd.client.session import Session
 from shardd.client.wire import Identifier
 
 _LEFT = frozenset({statuses.MEMBER_NOT_FOUND, statuses.GROUP_NOT_FOUND})
+_NOT_ITS_OWN = _LEFT | {statuses.OFFSET_NOT_RESOLVED, statuses.PARTITION_NOT_FOUND}
 
 
 class Source(NamedTuple):
@@ -42,12 +44,24 @@ def is_no_member(error: ServerError) -> bool:
     return error.status in _LEFT
 
 
+def is_not_its_own(error: ServerError) -> bool:
+    """Of a commit for a partition that another member has, or that is gone."""
+    return error.status in _NOT_ITS_OWN
+
+
 class Membership:
     """Of one consumer. `rejoined`: places of before belong to another membership."""
 
     def __init__(
-        self, session: Session, polls: Polls, histories: Histories, source: Source, start: tuple[int, int]
+        self,
+        session: Session,
+        polls: Polls,
+        histories: Histories,
+        source: Source,
+        start: tuple[int, int],
+        heartbeat: Heartbeat,
     ) -> None:
+        self._heartbeat = heartbeat
         self._session, self._polls, self._histories, self._of = session, polls, histories, source
         self._start = start
         # Of the partitions that there were when it began at the latest: their ends and, where told, histories.
@@ -66,6 +80,9 @@ class Membership:
         async def ask(command: Command[Any]) -> Any:
             return command.read(await link.ask(command.code, command.payload, until))
 
+        self._polls.connected()
+        if await self._polls.offers(ANNOUNCE_HEARTBEAT, ask):
+            await self._heartbeat.begin(link, ask, self._session.settings.patience_s)
         await self._join(ask)
 
     async def join(self) -> None:
@@ -172,6 +189,17 @@ class Membership:
         else:
             place = self._at_its_end(number)
         return self._histories.place(place, history)
+
+    async def may_store(self, place: Place, offset: int) -> bool:
+        """Whether the stored offset is still where the consumer left it, or at `offset`, as a store whose answer was
+        lost has left it. A membership that has begun anew asks: another member may have had the partition meanwhile,
+        and what it has stored is not set back."""
+        if not self.rejoined:
+            return True
+        of = self._of
+        command = commands.stored_offset(of.name, of.stream, of.topic, place.partition, group=of.is_group)
+        found = await self._session.call(command)
+        return (0 if found is None else found.stored + 1) in (place.resumes, offset + 1)
 
     def _at_its_end(self, number: int) -> Place:
         """Where it began at the latest. A partition that came later has no such end, nor has a history that came later

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from shardd.client import commands, statuses
+from shardd.client.commands import Command
 from shardd.client.errors import ServerError, UnavailableError
 from shardd.client.messages import RECORD_HEAD, Polled
 from shardd.client.positions import Place
@@ -93,11 +95,15 @@ class Polls:
                 raise
             return None
 
-    async def offers(self, code: int) -> bool:
-        """The server is asked once what it offers."""
+    def connected(self) -> None:
+        """On a new connection the server may be another one."""
+        self._offered = None
+
+    async def offers(self, code: int, ask: Callable[[Command[Any]], Awaitable[Any]] | None = None) -> bool:
+        """The server is asked once what it offers: with `ask`, else over the session."""
         if self._offered is None:
             try:
-                found = await self._session.call(commands.extensions())
+                found = await (ask or self._session.call)(commands.extensions())
             except ServerError as error:
                 if error.status != statuses.INVALID_COMMAND:
                     raise  # of the connection, as of a member that finds no topic: it says nothing of the server

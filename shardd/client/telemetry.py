@@ -72,6 +72,7 @@ NAMES: Final = {
     605: "leave_consumer_group",
     0x5344_0000: "list_extensions",
     0x5344_0001: "get_metrics",
+    0x5344_0002: "announce_heartbeat",
     0x5344_0010: "get_partition_bounds",
     0x5344_0012: "lease_files",
     0x5344_0013: "unused_offsets",

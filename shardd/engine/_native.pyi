@@ -289,6 +289,8 @@ class Engine:
     def connections(self) -> int: ...
     def stale_connections(self, age_ms: int, /) -> list[int]:
         """Connections that were opened and sent their last PING longer ago."""
+    def silence_ms(self, connection: int, /) -> int:
+        """Milliseconds since its client sent or took bytes; 0: it waits for an answer, or is not open."""
     def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
     def has_left(self, connection: int) -> bool:
         """True when the connection is closed, or its client has ended its half and no request of it is left."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, leases, producers, topic_change, topic_settings, unused_offsets
+from shardd.protocol import bounds, heartbeats, leases, producers, topic_change, topic_settings, unused_offsets
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
@@ -29,6 +29,7 @@ class ExtensionCode(IntEnum):
 
     LIST_EXTENSIONS = 0x5344_0000
     GET_METRICS = 0x5344_0001
+    ANNOUNCE_HEARTBEAT = 0x5344_0002  # shardd.protocol.heartbeats
     GET_PARTITION_BOUNDS = 0x5344_0010  # shardd.protocol.bounds
     LEASE_FILES = 0x5344_0012  # shardd.protocol.leases
     UNUSED_OFFSETS = 0x5344_0013  # shardd.protocol.unused_offsets
@@ -71,6 +72,7 @@ class ExtensionRequest(msgspec.Struct, frozen=True):
 
 AnyExtensionRequest = (
     ExtensionRequest
+    | heartbeats.HeartbeatTimeout
     | bounds.GetPartitionBounds
     | leases.LeaseFiles
     | unused_offsets.UnusedOffsets
@@ -83,6 +85,7 @@ AnyExtensionRequest = (
 READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
     ExtensionCode.LIST_EXTENSIONS: ExtensionRequest.read,
     ExtensionCode.GET_METRICS: ExtensionRequest.read,
+    ExtensionCode.ANNOUNCE_HEARTBEAT: heartbeats.HeartbeatTimeout.read,
     ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
     ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
     ExtensionCode.UNUSED_OFFSETS: unused_offsets.UnusedOffsets.read,
@@ -104,6 +107,7 @@ class Extension(msgspec.Struct, frozen=True):
 EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
+    Extension(ExtensionCode.ANNOUNCE_HEARTBEAT, 1, "announce_heartbeat"),
     Extension(ExtensionCode.GET_PARTITION_BOUNDS, 3, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.UNUSED_OFFSETS, 1, "unused_offsets"),

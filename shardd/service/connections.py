@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Protocol
 
+from shardd.config.schema import Settings
 from shardd.groups.members import GroupMembers
 from shardd.metadata import DeleteUser, Metadata, Record, State
 from shardd.protocol import limits
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.heartbeats import TIMEOUT_MAX_MS, TIMEOUT_MIN_MS, HeartbeatTimeout
 from shardd.security.backoff import LOCAL_PREFIX
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
@@ -23,12 +26,13 @@ class ConnectionsEngine(Protocol):
 
     def set_session(self, connection: int, user_id: int, authenticated: bool) -> None: ...
     def stale_connections(self, age_ms: int, /) -> list[int]: ...
+    def silence_ms(self, connection: int, /) -> int: ...
+    def close_connection(self, connection: int, status: int = ...) -> None: ...
     def resume(self, connection: int, /) -> None: ...
 
 
 class ConnectionService:
-    """Lives on the loop thread of the worker that holds the connections. `local_users`: who a uid of this host is
-    without a login."""
+    """Lives on the loop thread of the worker that holds the connections."""
 
     def __init__(
         self,
@@ -36,9 +40,10 @@ class ConnectionService:
         engine: ConnectionsEngine,
         sessions: SessionTable,
         members: GroupMembers,
-        local_users: Mapping[int, str],
+        settings: Settings,
     ) -> None:
-        self._local_users = local_users
+        self._heartbeat = settings.heartbeat
+        self._local_users = settings.unix.users  # by uid of this host: they need no login
         self._metadata = metadata
         self._engine = engine
         self._sessions = sessions
@@ -92,10 +97,46 @@ class ConnectionService:
         if session is not None:
             self._sessions.leave_groups(session)
 
-    def evict_stale_clients(self, heartbeat_interval_ms: int) -> Iterator[None]:
+    async def announce_heartbeat(self, identity: Identity, request: HeartbeatTimeout) -> HeartbeatTimeout:
+        """The silence that is allowed from now on: where all clients must send PING, no longer one than theirs. 4; 30
+        and close when the connection has no entry in the client table."""
+        if not TIMEOUT_MIN_MS <= request.timeout_ms <= TIMEOUT_MAX_MS:
+            raise ShardError(
+                Status.INVALID_FORMAT,
+                f"a heartbeat timeout of {request.timeout_ms} ms is not within {TIMEOUT_MIN_MS} to {TIMEOUT_MAX_MS}",
+            )
+        session = identity.session
+        if session is None or session.removed:
+            raise ShardError(Status.STALE_CLIENT, close=True)
+        allowed_ms = min(request.timeout_ms, self._silence_max_ms) if self._heartbeat.enabled else request.timeout_ms
+        self._sessions.announce(session, allowed_ms)
+        return HeartbeatTimeout(allowed_ms)
+
+    def evict_silent_clients(self) -> Iterator[None]:
+        """Of those that have announced a heartbeat: they leave their groups, and the connection closes. Silence counts
+        when two looks find it, as what has arrived while the worker stood still is read in between. A step for each."""
+        now_us = time.monotonic_ns() // 1000
+        for session in self._sessions.announced():
+            heartbeat = session.heartbeat
+            if heartbeat is not None and not session.removed:
+                announced_ms = (now_us - heartbeat.since_us) // 1000
+                silence_ms = min(self._engine.silence_ms(session.connection), announced_ms)
+                was_late, heartbeat.is_late = heartbeat.is_late, silence_ms > heartbeat.timeout_ms
+                if was_late and heartbeat.is_late:
+                    _log.info("client %d is evicted: it has been silent for %d ms", session.client_id, silence_ms)
+                    self._sessions.remove(session)
+                    self._engine.close_connection(session.connection, Status.STALE_CLIENT)
+            yield
+
+    @property
+    def _silence_max_ms(self) -> int:
+        """1.2 intervals."""
+        return self._heartbeat.interval_ms * 12 // 10
+
+    def evict_stale_clients(self) -> Iterator[None]:
         """Clients that have not sent PING for 1.2 intervals leave their groups and the client table for good; their
         sockets stay open (docs/protocol/sessions.md#heartbeat). A step for each."""
-        for connection in self._engine.stale_connections(heartbeat_interval_ms * 12 // 10):
+        for connection in self._engine.stale_connections(self._silence_max_ms):
             session = self._sessions.get(connection)
             if session is not None and not session.removed:
                 _log.info("client %d sends no heartbeat and is evicted", session.client_id)

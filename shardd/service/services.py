@@ -150,7 +150,7 @@ class Services:
         self.liftbridge_resumptions = LiftbridgeResumptions(metadata)
         self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked, self.bounds)
         self.registrations = Registrations(engine, bus, sessions)
-        self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings.unix.users)
+        self.connections = ConnectionService(metadata, engine, sessions, self.members, parts.settings)
 
     def close(self) -> None:
         """The worker stops."""

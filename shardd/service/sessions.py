@@ -7,6 +7,7 @@ the connection and its memberships in consumer groups survive the move.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -15,6 +16,15 @@ from shardd.engine import xxh32
 from shardd.groups import Membership
 from shardd.protocol.replies import TRANSPORT_TCP
 from shardd.security.access_tokens import AccessClaims, IssuedLogin
+
+
+class Heartbeat(msgspec.Struct):
+    """Of a connection whose client promises a sign of life at least every `timeout_ms`. `since_us`: when it did, or
+    came to this shard, on the monotonic clock. `is_late`: it was at the last look."""
+
+    timeout_ms: int
+    since_us: int
+    is_late: bool = False
 
 
 class Session(msgspec.Struct):
@@ -28,7 +38,7 @@ class Session(msgspec.Struct):
     only TCP moves. `chosen_id`: which client it is, in its own words (0.9), b"" when it has none or another connection
     has come with it since; `number`: of its session. `shown`: the token that its login rests on for as long as the
     token holds: what an access token says, the login that an issuer vouches for, or the
-    digest of a personal one; None: the login stands by itself.
+    digest of a personal one; None: the login stands by itself. `heartbeat`: what its client has announced.
     """
 
     connection: int
@@ -46,6 +56,7 @@ class Session(msgspec.Struct):
     chosen_id: bytes = b""
     number: int = 0
     shown: AccessClaims | IssuedLogin | bytes | None = None
+    heartbeat: Heartbeat | None = None
 
     @property
     def key(self) -> str:
@@ -72,6 +83,7 @@ class _Moved(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     moves: int = 0
     chosen_id: bytes = b""
     number: int = 0
+    heartbeat_timeout_ms: int = 0  # 0: it has announced nothing
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -86,6 +98,7 @@ class SessionTable:
         self._by_client: dict[int, Session] = {}
         self._by_key: dict[str, Session] = {}
         self._by_chosen: dict[bytes, Session] = {}
+        self._announced: dict[int, Session] = {}
         self._left: Callable[[Session], None] | None = None
 
     def __len__(self) -> int:
@@ -114,6 +127,7 @@ class SessionTable:
         if session is None:
             return
         session.removed = True  # whoever still works for it
+        self._announced.pop(connection, None)
         if not moved:
             self.leave_groups(session)
         if self._by_key.get(session.key) is session:
@@ -145,9 +159,19 @@ class SessionTable:
         if chosen_id:
             self._by_chosen[chosen_id] = session
 
+    def announce(self, session: Session, timeout_ms: int) -> None:
+        """Its client promises signs of life from now on."""
+        session.heartbeat = Heartbeat(timeout_ms, time.monotonic_ns() // 1000)
+        self._announced[session.connection] = session
+
+    def announced(self) -> list[Session]:
+        """Those whose clients promise signs of life."""
+        return list(self._announced.values())
+
     def remove(self, session: Session) -> None:
         """Takes the entry of an open connection out of the table for good. Its login stays as it is."""
         session.removed = True
+        self._announced.pop(session.connection, None)
         self.leave_groups(session)
         if self._by_client.get(session.client_id) is session:
             del self._by_client[session.client_id]
@@ -171,6 +195,7 @@ class SessionTable:
                 session.moves,
                 session.chosen_id,
                 session.number,
+                0 if session.heartbeat is None else session.heartbeat.timeout_ms,
             )
         )
 
@@ -191,6 +216,8 @@ class SessionTable:
         )
         self._enter(session)
         self.choose(session, moved.chosen_id, moved.number)
+        if moved.heartbeat_timeout_ms:
+            self.announce(session, moved.heartbeat_timeout_ms)
         return session
 
     def leave_groups(self, session: Session) -> None:

@@ -26,6 +26,7 @@ from shardd.worker.roles import Role
 
 _ROOM_INTERVAL_S: Final = 30.0
 _MOMENT_INTERVAL_S: Final = 2.0  # while descriptors or memory are missing
+_SILENCE_INTERVAL_S: Final = 1.0
 _TRACES_INTERVAL_S: Final = 0.25  # the engine has places for 64 requests
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def add_room_job(
 def service_jobs(
     jobs: JobScheduler, engine: Engine, metadata: Metadata, services: Services, inheritance: WorkerInheritance
 ) -> OffsetExpiry:
-    """Refusals are told, clients without a heartbeat evicted, requests that the engine has chosen traced, stored
+    """Refusals are told, clients without their heartbeat evicted, requests that the engine has chosen traced, stored
     offsets that are not used deleted: adds the jobs that do it."""
     settings = inheritance.settings
     refusals, heartbeat = RefusalReport(engine.counters), settings.heartbeat
@@ -68,7 +69,10 @@ def service_jobs(
         refusals.report()
 
     async def evict(turn: Turn) -> None:
-        await turn.on_loop(services.connections.evict_stale_clients(heartbeat.interval_ms))
+        await turn.on_loop(services.connections.evict_stale_clients())
+
+    async def evict_silent(turn: Turn) -> None:
+        await turn.on_loop(services.connections.evict_silent_clients())
 
     async def trace(_turn: Turn) -> None:
         for sample in engine.samples():
@@ -80,6 +84,7 @@ def service_jobs(
     if heartbeat.enabled:
         interval_s = heartbeat.interval_ms / 1000
         jobs.add(Job("eviction", evict, interval_s, first_s=interval_s))
+    jobs.add(Job("silence", evict_silent, _SILENCE_INTERVAL_S, first_s=_SILENCE_INTERVAL_S))
     expiry = OffsetExpiry(engine, metadata, services.partition_calls, services.unused_offsets, settings.offsets)
     expiry.start(jobs)
     return expiry

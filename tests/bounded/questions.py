@@ -222,6 +222,7 @@ def _changing(size: Size) -> Iterator[Question]:
     large = wire.batch(NARROW, 0, wire.to_partition(0), [wire.message(bytes(1_000_000))] * size.large)
     yield _of(Code.SEND_MESSAGES, f"{size.large} MB", large)
     yield _of(Code.POLL_MESSAGES, f"{size.large} MB", _poll(100))
+    yield _of(ExtensionCode.ANNOUNCE_HEARTBEAT, "", struct.pack("<I", 60_000))
     yield _of(ExtensionCode.LEASE_FILES, "", _at(NARROW, 0) + struct.pack("<IQI", 0, 0, 600))
     yield _of(ExtensionCode.UNUSED_OFFSETS, "", _at(NARROW, 0) + struct.pack("<IIQB", 0, 0, 0, 0))
     yield _of(ExtensionCode.INIT_PRODUCER, "", InitProducer().encode())

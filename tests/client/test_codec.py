@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shardd.client import codec, commands, messages, statuses, values, wire
 from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsError, UnavailableError, of_status
+from shardd.client.heartbeat import announce_heartbeat
 from shardd.client.messages import History
 from shardd.client.unused_offsets import unused_offsets
 from shardd.protocol import account_replies, permissions, replies, requests
@@ -85,6 +86,7 @@ ALL: list[commands.Command[Any]] = [
     commands.change_topic("s", 7, max_bytes=0),
     commands.topic_settings("s", "t"),
     commands.lease_files("s", "t", 3, 1 << 40, 600),
+    announce_heartbeat(30_000),
     unused_offsets("s", "t", 3, 1024, 1 << 40, delete=True),
 ]
 

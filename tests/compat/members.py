@@ -40,6 +40,9 @@ class Member:
             if line.strip() != "begins":
                 self.got.append(line.strip())
 
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def end(self) -> str:
         """What it said of an error."""
         try:

@@ -233,6 +233,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(Code.LEAVE_CONSUMER_GROUP, 0.1, _GROUP),
     Template(ExtensionCode.LIST_EXTENSIONS, 0.1, ()),
     Template(ExtensionCode.GET_METRICS, 0.02, ()),
+    Template(ExtensionCode.ANNOUNCE_HEARTBEAT, 0.1, (u32(60_000, 0, 999, 1_000, 3_600_001, 0xFFFF_FFFF),)),
     *(
         Template(ExtensionCode.POLL_AND_WAIT, 0.2, (*_OFFSET, u8(5), u64(0), u32(10), u8(1), u32(wait_ms)))
         for wait_ms in (0, 1, 20)

@@ -143,6 +143,7 @@ def test_every_command_of_the_services_is_offered_or_refused_by_name() -> None:
     known = {f"shardd.service.{name}" for name in service_commands()}
     missing = {name.rpartition(".")[2] for name in known - offered}
     own = {"join_group", "leave_group", "sync_group", "init_producer", "lease_files", "unused_offsets"}
+    own |= {"announce_heartbeat"}
     assert missing == OWN_KINDS | INSIDE | own
     assert not REFUSED & table.keys()
 

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from shardd.protocol.bounds import GetPartitionBounds, TopicSelection
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, FigureKind, Metrics
+from shardd.protocol.heartbeats import HeartbeatTimeout
 from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.poll_requests import WaitingPoll
@@ -65,6 +66,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
     assert [(each.code, each.version, each.name) for each in listed.extensions] == [
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
+        (0x5344_0002, 1, "announce_heartbeat"),
         (0x5344_0010, 3, "get_partition_bounds"),
         (0x5344_0012, 1, "lease_files"),
         (0x5344_0013, 1, "unused_offsets"),
@@ -92,6 +94,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     wire_ = workers.anonymous()
     selection = GetPartitionBounds((TopicSelection("nowhere", "nothing"),)).encode()
     payloads = {
+        ExtensionCode.ANNOUNCE_HEARTBEAT: HeartbeatTimeout(1000).encode(),
         ExtensionCode.GET_PARTITION_BOUNDS: selection,
         ExtensionCode.LEASE_FILES: LeaseFiles("s", "t", 9, 0, 1).encode(),
         ExtensionCode.UNUSED_OFFSETS: UnusedOffsets("s", "t", 9, 0, 0, delete=False).encode(),
@@ -110,7 +113,7 @@ def test_nothing_without_a_login(workers: Workers) -> None:
     assert {wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode} == {40}
     wire_.login()
     answers = [wire_.status(code, payloads.get(code, b"")) for code in ExtensionCode]
-    assert answers == [0, 0, 1009, 3007, 3007, 1009, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
+    assert answers == [0, 0, 0, 1009, 3007, 3007, 1009, 1009, 1009, 1009, 1009, 2010, 2010, 20, 1009]
 
 
 def test_leases_want_the_right_to_poll(workers: Workers) -> None:
@@ -127,7 +130,7 @@ def test_leases_want_the_right_to_poll(workers: Workers) -> None:
 
 def test_codes_that_are_not_listed_are_unknown_commands(workers: Workers) -> None:
     wire_ = workers.connect()
-    assert [wire_.status(code) for code in (0x5344_0002, 0x5344_00FF, 0x5344_0100, 0x5343_FFFF)] == [3] * 4
+    assert [wire_.status(code) for code in (0x5344_0003, 0x5344_00FF, 0x5344_0100, 0x5343_FFFF)] == [3] * 4
     wire_.ping()
 
 

@@ -297,10 +297,19 @@ def test_session_table() -> None:
     session.set_user(5)
     moved = SessionTable().admit(9, "127.0.0.1:51234", table.export(7))
     assert (moved.connection, moved.client_id, moved.user_id, moved.connected_at_us) == (9, session.client_id, 5, 1_000)
+    assert moved.heartbeat is None
+    table.announce(session, 5_000)
+    target = SessionTable()
+    announced = target.admit(9, "127.0.0.1:51234", table.export(7))
+    assert announced.heartbeat is not None and announced.heartbeat.timeout_ms == 5_000
+    assert target.announced() == [announced] and table.announced() == [session]
+    target.remove(announced)
+    assert not target.announced()
     assert table.get(7) is session  # it stays until the connection is closed here
     newer = table.open(8, "127.0.0.1:51234", 2_000)
     table.close(7)
     assert table.by_client(session.client_id) is newer
+    assert not table.announced()
     assert session.removed and not newer.removed  # whoever still works for it sees that
     table.close(7)
     assert [each.connection for each in table] == [8]

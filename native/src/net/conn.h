@@ -189,10 +189,11 @@ bool conn_has_left(conn *c); /* the client has ended its half, and nothing more 
 void conn_try_free(conn *c);
 
 /* conn_limits.c */
-void conn_check_times(conn *c);                       /* closes it when it takes too long */
-bool conn_may_be_told(const conn *c);                 /* a status would be no part of an answer */
-void conn_was_answered(conn *c);                      /* by Python: that its client waited for us was not silence */
-bool conn_is_silent(const conn *c, int64_t since_us); /* no PING since then, and it could have sent one */
+void conn_check_times(conn *c);                         /* closes it when it takes too long */
+bool conn_may_be_told(const conn *c);                   /* a status would be no part of an answer */
+void conn_was_answered(conn *c);                        /* by Python: that its client waited for us was not silence */
+bool conn_is_silent(const conn *c, int64_t since_us);   /* no PING since then, and it could have sent one */
+int64_t conn_silence_us(const conn *c, int64_t now_us); /* since its client last gave any sign of life */
 void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
 
 /* conn_reader.c */

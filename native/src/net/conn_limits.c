@@ -164,11 +164,21 @@ void conn_check_times(conn *c) {
 
 void conn_was_answered(conn *c) { put_off(c, &c->clocks.heartbeat_us, c->core->now_us - c->clocks.request_us); }
 
-/* Who waits for an answer of ours sends nothing meanwhile: that is not the client's silence. One that does not read
- * what was answered is silent. */
-bool conn_is_silent(const conn *c, int64_t since_us) {
-    bool awaits_us = c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING ||
-                     c->state == CONN_AWAITING || c->state == CONN_UNPACKING ||
-                     (c->state == CONN_WINDOW && c->output.bytes == NULL);
-    return !awaits_us && c->clocks.heartbeat_us < since_us;
+/* A client that waits for an answer sends nothing meanwhile: that is not its silence. One that does not read what was
+ * answered is silent. */
+static bool awaits_us(const conn *c) {
+    return c->state == CONN_PYTHON || c->state == CONN_WORKING || c->state == CONN_WAITING ||
+           c->state == CONN_AWAITING || c->state == CONN_UNPACKING ||
+           (c->state == CONN_WINDOW && c->output.bytes == NULL);
+}
+
+bool conn_is_silent(const conn *c, int64_t since_us) { return !awaits_us(c) && c->clocks.heartbeat_us < since_us; }
+
+/* The end of a wait, bytes that arrive and bytes that the client takes are signs of life, beside PING. */
+int64_t conn_silence_us(const conn *c, int64_t now_us) {
+    if (awaits_us(c)) return 0;
+    int64_t heard_us = c->clocks.heartbeat_us;
+    if (c->clocks.progress_us > heard_us) heard_us = c->clocks.progress_us;
+    if (c->reader.since_us != 0 && c->reader.moved_us > heard_us) heard_us = c->reader.moved_us;
+    return now_us > heard_us ? now_us - heard_us : 0;
 }

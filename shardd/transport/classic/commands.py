@@ -134,6 +134,7 @@ def _extension_commands(services: Services) -> Commands:
     return {
         ExtensionCode.LIST_EXTENSIONS: Command(extensions.list_extensions, encoded),
         ExtensionCode.GET_METRICS: Command(extensions.get_metrics, encoded),
+        ExtensionCode.ANNOUNCE_HEARTBEAT: Command(services.connections.announce_heartbeat, encoded),
         ExtensionCode.GET_PARTITION_BOUNDS: Command(get_partition_bounds, answers.partition_bounds, answers.are_long),
         ExtensionCode.LEASE_FILES: Command(services.leases.lease_files, nothing),
         ExtensionCode.UNUSED_OFFSETS: Command(services.unused_offsets.unused_offsets, encoded),

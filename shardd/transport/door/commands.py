@@ -31,7 +31,14 @@ SEND: Final = "send_messages"
 POLL: Final = "poll_messages"
 WAIT: Final = "wait_for_messages"
 REFUSED: Final = frozenset(
-    {"join_consumer_group", "leave_consumer_group", "init_producer", "lease_files", "unused_offsets"}
+    {
+        "announce_heartbeat",
+        "join_consumer_group",
+        "leave_consumer_group",
+        "init_producer",
+        "lease_files",
+        "unused_offsets",
+    }
 )
 """They need a connection of their own: partitions of a group move with what its members have polled, and the batches of
 a producer are numbered in the order in which the engine gets them. Who reads files has one."""

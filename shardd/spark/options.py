@@ -46,6 +46,7 @@ _UNITS: Final = {
 }
 _DURATION: Final = re.compile(r"(\d{1,20})\s*(ms|s|m|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION_MAX_DAYS: Final = 36_500  # sums with a time of day stay within 63 bits of microseconds
 POLL_BYTES_MAX: Final = 64 << 20
 GROUP_BYTES: Final = 16 << 20  # pieces up to so much share a task: starting one costs as much as reading this
 
@@ -210,7 +211,10 @@ class RawOptions:
         match = _DURATION.fullmatch(value.strip())
         if match is None:
             raise OptionError(f"option '{name}' is '{value}', but must be a duration such as '15m', '30s' or '500ms'")
-        return int(match[1]) * _DURATION_MS[(match[2] or "").lower()]
+        duration_ms = int(match[1]) * _DURATION_MS[(match[2] or "").lower()]
+        if duration_ms > DURATION_MAX_DAYS * _DURATION_MS["d"]:
+            raise OptionError(f"option '{name}' is '{value}', but may be {DURATION_MAX_DAYS}d at most")
+        return duration_ms
 
     def present(self, *names: str) -> list[str]:
         return [name for name in names if self.text(name) is not None]

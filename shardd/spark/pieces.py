@@ -11,7 +11,7 @@ from typing import Final
 
 from shardd.log import layout
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.protocol.record_layout import LAYOUT_PLAIN, LAYOUT_SPARSE
+from shardd.protocol.record_layout import LAYOUT_COMPRESSED, LAYOUT_PLAIN, LAYOUT_SPARSE
 from shardd.spark import archive_listing
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin
@@ -42,13 +42,21 @@ class Locations:
             else:
                 upto = end if piece is None else min(piece.start, end)
                 if self._options.read_mode in (ReadMode.COLD, ReadMode.ARCHIVE):
-                    raise OptionError(
-                        f"offsets {at} to {upto} of partition {self._partition.id} of '{self._name}' are in no"
-                        " sealed segment or archive file; readMode 'auto' reads them from the server"
-                    )
+                    raise self._not_in_files(at, upto)
                 pieces.append(Piece(PieceOrigin.SERVER, at, upto))
             at = upto
         return tuple(pieces)
+
+    def _not_in_files(self, start: int, end: int) -> OptionError:
+        where = "in no sealed segment or archive file"
+        if self._options.path is not None and any(
+            each.layout & LAYOUT_COMPRESSED and each.start <= start < each.end for each in self._partition.segments
+        ):
+            where = "in compressed segments, which are not read as files"
+        return OptionError(
+            f"offsets {start} to {end} of partition {self._partition.id} of '{self._name}' are {where};"
+            " readMode 'auto' reads them from the server"
+        )
 
     @property
     def _name(self) -> TopicName:

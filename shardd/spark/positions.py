@@ -29,6 +29,7 @@ from shardd.config.digits import number_of
 EARLIEST: Final = -2
 LATEST: Final = -1
 _OFFSET_MAX: Final = 2**63 - 1
+_TIME_MAX_MS: Final = _OFFSET_MAX // 1000  # 63 bits of microseconds
 FORMAT_PLAIN: Final = 1  # topics as "stream/topic" without quotes
 FORMAT_QUOTED: Final = 2
 _PART: Final = r"(`(?:[^`]|``)+`|[^`/][^/]*)"
@@ -119,8 +120,8 @@ def parse_timestamp(name: str, text: str) -> int:
     """Microseconds, from milliseconds since 1970 or ISO text (without a zone: UTC)."""
     value = text.strip()
     milliseconds = number_of(value)
-    if milliseconds is not None and milliseconds < 1 << 63:
-        return milliseconds * 1000
+    if milliseconds is not None:
+        return _time_us(name, text, milliseconds * 1000)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
@@ -128,7 +129,15 @@ def parse_timestamp(name: str, text: str) -> int:
             f"option '{name}' is '{text}', but must be milliseconds or a time such as 2026-01-31T12:00:00Z"
         ) from error
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1_000_000)
+    return _time_us(name, text, int(moment.timestamp() * 1_000_000))
+
+
+def _time_us(name: str, text: str, time_us: int) -> int:
+    if not 0 <= time_us <= _TIME_MAX_MS * 1000:
+        raise OptionError(
+            f"option '{name}' is '{text}', but must be a time from 1970 on, of {_TIME_MAX_MS} milliseconds at most"
+        )
+    return time_us
 
 
 def _load_map(name: str, text: str) -> dict[str, Any]:
@@ -180,7 +189,8 @@ def _partition(name: str, topic: str, text: str) -> int:
 def _position(name: str, topic: str, value: object, by_timestamp: bool) -> int:
     low = 0 if by_timestamp or name.startswith("ending") else EARLIEST
     low = LATEST if name.startswith("ending") and not by_timestamp else low
-    if type(value) is not int or not low <= value <= _OFFSET_MAX:
+    high = _TIME_MAX_MS if by_timestamp else _OFFSET_MAX
+    if type(value) is not int or not low <= value <= high:
         raise OptionError(f"option '{name}': {value!r} is no position in '{topic}'")
     return value * 1000 if by_timestamp else value
 

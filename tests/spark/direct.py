@@ -39,9 +39,9 @@ def everything(options: dict[str, str]) -> list[Row]:
 class Stream:
     """A streaming query with a checkpoint in memory."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> None:
         parsed = parse(options, streaming=True)
-        self.reader = ShardStreamReader(parsed, make_server(parsed), COLUMNS)
+        self.reader = ShardStreamReader(parsed, make_server(parsed), columns)
         self.at: dict[str, Any] | None = None
 
     def plan(self, limit: ReadLimit | None = None) -> tuple[list[InputPartition], dict[str, Any]]:

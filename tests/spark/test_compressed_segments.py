@@ -14,6 +14,8 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.record_layout import LAYOUT_COMPRESSED
 from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.spark.pipelines import archive
+from shardd.spark.positions import OptionError
+from tests.spark import direct
 from tests.spark.support import DEADLINE_S, Topic, flip, source_of
 from tests.spark.test_pipelines import audited, holds_exactly, target_of
 
@@ -42,6 +44,24 @@ def test_archive_of_compressed_segments_holds_every_row_once(
     assert archive.archive(spark, source, target)["rows"] == 6000
     holds_exactly(target, topic)
     assert archive.archive(spark, source, target)["rows"] == 0
+
+
+def test_a_cold_query_of_compressed_segments_says_so_and_auto_reads_every_row(topic: Topic, tmp_path: Path) -> None:
+    """A cold stream says so, too. An archive of the segments is read in their place."""
+    compress(topic, "zstd:3")
+    path = str(topic.server.data_dir)
+    cold = topic.options(path=path, readMode="cold", startingOffsets="earliest")
+    says = r"^offsets 0 to \d+ of partition 0 .* are in compressed segments, .*; readMode 'auto' reads them"
+    with pytest.raises(OptionError, match=says):
+        direct.everything(cold)
+    with pytest.raises(OptionError, match=says):
+        direct.Stream(cold).run()
+    assert set(direct.everything(topic.options(path=path))) == topic.rows()
+    for job in archive.plan(source_of(topic), target_of("parquet", tmp_path))[0]:
+        job.run()
+    found = direct.everything(topic.options(path=path, readMode="cold", archivePath=str(tmp_path / "parquet")))
+    ends = {each.id: max(s.end for s in each.segments if s.sealed) for each in topic.bounds()}
+    assert sorted(found) == sorted(each for each in topic.rows() if each[1] < ends[each[0]])
 
 
 def test_audit_of_compressed_segments_is_clean(spark: SparkSession, topic: Topic) -> None:

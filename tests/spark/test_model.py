@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from shardd.log.incarnation import read_incarnation
-from shardd.spark import cold, live, planner, reading, rollbacks
-from shardd.spark.loss import HistoryGoneError
+from shardd.spark import admission, cold, live, planner, reading, rollbacks
+from shardd.spark.loss import HistoryGoneError, Losses
 from shardd.spark.proof import Proof
 from shardd.spark.rollbacks import Rollbacks
+from shardd.spark.sinks import topic_stored
 from tests.spark.direct import batch
 from tests.spark.model.run import Model, play
 from tests.spark.model.world import STREAM, BrokenPromiseError, World
@@ -130,16 +132,16 @@ def _archives_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rollbacks, "foreign_archives", lambda *_, **__: frozenset())
 
 
-def _require_found(directory: Path, change: Callable[[Model], None]) -> None:
+def _require_found(directory: Path, change: Callable[[Model], None], steps: int = 60) -> None:
     """The fault that is planted, by runs before and behind such a change."""
     world = World(directory)
     try:
         with pytest.raises(BrokenPromiseError):
             for seed in range(4):
                 model = Model(world, seed, restores=False, restarts=False)
-                model.run(60)
+                model.run(steps)
                 change(model)
-                model.run(60)
+                model.run(steps)
     finally:
         world.close()
 
@@ -173,6 +175,155 @@ def test_a_planted_fault_about_other_servers_is_found(tmp_path: Path, monkeypatc
     _require_found(tmp_path, replace_and_send)
 
 
+# ---- gaps, times, two sources, retries ----
+
+
+def test_and_through_gaps_times_two_sources_and_retries(tmp_path: Path) -> None:
+    """Everything of this kind happens in the run, whatever the seed."""
+    world = World(tmp_path)
+    try:
+        model = Model(world, seed=20260104, restores=False, restarts=False)
+        model.queries.two_sources = 0.7
+        for _ in range(3):
+            model.run(STEPS // 5)
+            model.fill()
+            for change in (model.thin, model.give_up, model.go_ahead, model.copy):
+                change()
+            model.read_all()
+        model.world.recreate("rows")
+        model.fill()
+        for _ in range(3):
+            model.go_ahead()
+            model.queries.all.clear()
+            model.follow(("0s", "200ms"), rounds=10)
+    finally:
+        world.close()
+    happened = (
+        "thinned", "gaps passed", "isolated", "isolated passed", "isolated told", "ahead in time",
+        "batches of two sources", "batches by time beside a partition ahead", "retries",
+        "retries refused behind retention",
+    )  # fmt: skip
+    assert all(model.counts[each] for each in happened), model.counts
+
+
+def _the_row_behind_a_gap_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    real = reading._batches
+
+    def batches(*words: Any) -> Any:
+        for part in real(*words):
+            offsets = part.column("offset").to_pylist()
+            kept = [n for n, offset in enumerate(offsets) if n == 0 or offset == offsets[n - 1] + 1]
+            yield part.take(pa.array(kept))
+
+    patch.setattr(reading, "_batches", batches)
+
+
+def _isolated_messages_are_passed_in_silence(patch: pytest.MonkeyPatch) -> None:
+    real = Losses.add
+
+    def add(self: Any, name: Any, partition: Any, lost: Any, what: str) -> None:
+        if "lost the offsets" not in what:
+            real(self, name, partition, lost, what)
+
+    patch.setattr(Losses, "add", add)
+
+
+@pytest.mark.parametrize("plant", [_the_row_behind_a_gap_is_dropped, _isolated_messages_are_passed_in_silence])
+def test_a_planted_fault_about_gaps_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    def change(model: Model) -> None:
+        model.fill()
+        (model.thin if plant is _the_row_behind_a_gap_is_dropped else model.give_up)()
+        model.read_all()
+
+    plant(monkeypatch)
+    _require_found(tmp_path, change, steps=0)
+
+
+def _times_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "ends_by_time", lambda times, begin, offered, ends, **_: dict(offered))
+
+
+def _the_future_is_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admission, "SKEW_US", 10**12)
+
+
+@pytest.mark.parametrize("plant", [_times_are_not_looked_at, _the_future_is_taken])
+def test_a_planted_fault_about_partitions_ahead_in_time_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    def change(model: Model) -> None:
+        model.fill()
+        model.go_ahead()
+        model.follow(("0s", "200ms"), rounds=20)
+
+    plant(monkeypatch)
+    _require_found(tmp_path, change, steps=0)
+
+
+def _the_future_holds_others_back(patch: pytest.MonkeyPatch) -> None:
+    """As if a batch waited for a partition whose times do not come."""
+    real = admission.ends_by_time
+
+    def ends_by_time(times: Any, begin: Any, offered: Any, ends: Any, **more: Any) -> Any:
+        found = real(times, begin, offered, ends, **more)
+        waits = any(found[place] == begin[place] < end for place, end in ends.items())
+        return dict(begin) if waits else found
+
+    patch.setattr(admission, "ends_by_time", ends_by_time)
+
+
+def test_a_planted_wait_for_a_partition_ahead_in_time_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(model: Model) -> None:
+        model.fill()
+        model.go_ahead()
+        model.follow(("200ms",), rounds=20)
+
+    _the_future_holds_others_back(monkeypatch)
+    _require_found(tmp_path, change, steps=0)
+
+
+def _tasks_share_what_they_read(patch: pytest.MonkeyPatch) -> None:
+    """A task that begins while another one is on its way gets what is left of that one."""
+    real, left = reading._batches, []
+
+    def batches(*words: Any) -> Any:
+        left.append(real(*words))
+        while left:
+            part = next(left[0], None)
+            if part is None:
+                left.pop(0)
+            else:
+                yield part
+
+    patch.setattr(reading, "_batches", batches)
+
+
+def test_a_planted_fault_about_two_sources_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows only where two sources are read beside each other."""
+
+    def change(model: Model) -> None:
+        model.fill()
+        model.queries.two_sources = 1.0
+        for _ in range(20):
+            model.queries.step(changes=False)
+
+    _tasks_share_what_they_read(monkeypatch)
+    _require_found(tmp_path, change, steps=0)
+
+
+def test_a_planted_fault_about_retries_with_retention_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored at the positions of a batch is believed to be its rows."""
+
+    def change(model: Model) -> None:
+        for _ in range(6):
+            model.copy()
+
+    monkeypatch.setattr(topic_stored._Counted, "check", lambda *_: None)
+    _require_found(tmp_path, change, steps=0)
+
+
 @pytest.mark.parametrize("plant", [None, _any_directory])
 def test_a_shorter_file_of_another_incarnation_is_a_loss_and_never_taken_for_damage(
     world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None] | None
@@ -201,3 +352,4 @@ def test_a_shorter_file_of_another_incarnation_is_a_loss_and_never_taken_for_dam
 def test_long_histories_with_restarts_and_restores(tmp_path: Path, seed: int) -> None:
     counts = play(tmp_path, seed, steps=1500)
     assert counts["restarts"] and counts["kills"] and counts["restores"], counts
+    assert counts["batches of two sources"] and counts["gaps passed"] and counts["retries"], counts

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from shardd.config.digits import number_of
+from shardd.spark.options import DURATION_MAX_DAYS
 from shardd.spark.pipelines.common import Counted, Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import distinct_name, view_name
 from shardd.spark.pipelines.lag import last_offsets
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
-_WINDOW: Final = re.compile(r"\d+\s*(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_A_DAY: Final = {"ms": 86_400_000, "s": 86_400, "m": 1440, "h": 24, "d": 1}
 PLAIN: Final = ("count", "sum", "avg", "min", "max", "bytes")
 
 
@@ -39,8 +42,10 @@ class Aggregation:
                 raise PipelineError(f"--agg has '{each}'; there are {', '.join(PLAIN)} and percentiles such as p99")
         if not named:
             raise PipelineError("--agg names no function")
-        if window is not None and _WINDOW.fullmatch(window.strip()) is None:
+        if window is not None and _DURATION.fullmatch(window.strip()) is None:
             raise PipelineError(f"--window is '{window}', but must be a duration such as 10s")
+        if window is not None and interval(window, "--window").startswith("0 "):
+            raise PipelineError(f"--window is '{window}', but a window needs a length")
         keys = tuple(each.strip() for each in (by or "").split(",") if each.strip())
         for each in (*keys, value):
             if each not in ("partition", "length") and not each.startswith(("header:", "json:$")):
@@ -106,12 +111,15 @@ def _label(text: str) -> str:
     return re.sub(r"\W+", "_", text.removeprefix("header:").removeprefix("json:$")).strip("_") or "value"
 
 
-def interval(text: str) -> str:
-    """A duration as 10s in the words of Spark. `PipelineError`."""
-    match = re.fullmatch(r"(\d+)\s*(\w+)", text.strip())
-    if match is None or match[2] not in _UNITS:
+def interval(text: str, name: str = "the duration") -> str:
+    """A duration as 10s in the words of Spark, which counts microseconds in 63 bits. `PipelineError`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
         raise PipelineError(f"'{text}' is no duration such as 10s")
-    return f"{match[1]} {_UNITS[match[2]]}"
+    count, unit = number_of(match[1]), match[2]
+    if count is None or count > DURATION_MAX_DAYS * _A_DAY[unit]:
+        raise PipelineError(f"{name} '{text}' is longer than {DURATION_MAX_DAYS}d")
+    return f"{count} {_UNITS[unit]}"
 
 
 def run_batch(spark: SparkSession, source: Source, aggregation: Aggregation, table: str | None) -> dict[str, Any]:

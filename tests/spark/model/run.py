@@ -3,98 +3,31 @@ was planned, in the planned range, in order and once; or the read ends with a ty
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shardd.spark.cold import DamagedRecordError
 from shardd.spark.loss import DataLossError
-from shardd.spark.planner import Slice
 from shardd.spark.reading import SlicePartition
 from shardd.spark.source import ShardReader
 from shardd.spark.stream import ShardStreamReader
-from tests.spark.direct import Stream, batch
-from tests.spark.model.world import PARTITIONS_MAX, STREAM, TOPICS, BrokenPromiseError, History, World
+from tests.spark.direct import batch
+from tests.spark.model import gaps
+from tests.spark.model.reading import Expected, Reading
+from tests.spark.model.retries import Copy
+from tests.spark.model.streams import DELAYS_MS, QUERIES, Queries
+from tests.spark.model.world import STREAM, TOPICS, BrokenPromiseError, World
 
 MODES = ("live", "cold", "auto", "archive", "all")
 READS_MAX = 8
-
-
-@dataclass
-class Expected:
-    """What one slice may bring."""
-
-    slice: Slice
-    history: History
-    changes: int  # of the history, when it was planned
-    next_offset: int
-
-    @property
-    def reason(self) -> bool:
-        """Whether something of it may be gone: since it was planned, or between the archive and the server."""
-        return self.history.changes > self.changes or self.slice.start < self.history.floor
-
-
-@dataclass
-class Reading:
-    """One task on its way."""
-
-    tasks: Iterator[pa.RecordBatch]
-    parts: list[Expected]
-    lenient: bool
-    read: int = 0
-
-    def take(self, partition: int, topic: str, offset: int, value: bytes) -> None:
-        """One row. `BrokenPromiseError` when it is not the next one of its history."""
-        while self.parts and not self._of_this(self.parts[0], topic, partition, offset):
-            self.finish(self.parts.pop(0))
-        if not self.parts:
-            raise BrokenPromiseError(f"{topic} {partition}: offset {offset} was not planned, or came twice")
-        each = self.parts[0]
-        if offset > each.next_offset:
-            self._missing(each, offset)
-        if value != each.history.payloads[offset]:
-            raise BrokenPromiseError(
-                f"{topic} {partition}: offset {offset} is {value!r}, planned was {each.history.payloads[offset]!r}"
-            )
-        each.next_offset = offset + 1
-        self.read += 1
-
-    @staticmethod
-    def _of_this(each: Expected, topic: str, partition: int, offset: int) -> bool:
-        same = (each.slice.name.topic, each.slice.partition) == (topic, partition)
-        return same and each.next_offset <= offset < each.slice.end
-
-    def finish(self, each: Expected) -> None:
-        if each.next_offset < each.slice.end:
-            self._missing(each, each.slice.end)
-
-    def _missing(self, each: Expected, upto: int) -> None:
-        """The offsets from the next one up to `upto` did not come."""
-        what = f"{each.slice}: offsets {each.next_offset} to {upto} are missing"
-        if not self.lenient:
-            raise BrokenPromiseError(f"{what} and nothing is said")
-        if not each.history.over and upto > each.history.floor:
-            raise BrokenPromiseError(f"{what}, but kept from {each.history.floor} on")
-
-
-@dataclass
-class Query:
-    """A stream, and what it has read of each life of an incarnation: [first, next). `put_backs`: of the world, when it
-    had its last batch."""
-
-    stream: Stream
-    options: dict[str, str]
-    lenient: bool
-    seen: dict[tuple[str, int, int, int], tuple[int, int]] = field(default_factory=dict)
-    put_backs: int = 0
+PATTERN = f"`{STREAM}`/.*"
 
 
 class Model:
@@ -105,15 +38,27 @@ class Model:
         self.counts: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._readings: list[Reading] = []
-        self._queries: list[Query] = []
-        rare = [(self._restart, 1), (self._kill, 1)] if restarts else []
+        self.queries = Queries(
+            world, self._random, self.counts,
+            make=self._options_of_a_stream,
+            change=lambda: self._random.choice((self._send, self._delete, self._purge))(),
+            reading=lambda side, task: self._reading(side.stream.reader, task, side.lenient),
+            advance=self._advance,
+            told=self._check_reason,
+        )  # fmt: skip
+        rare = (
+            [(self._restart, 1), (self._kill, 1), (self.thin, 1), (self.give_up, 1), (self.go_ahead, 1)]
+            if restarts
+            else []
+        )
         rare += [(self._backup, 2), (self._restore, 1)] if restores else []
         rare += [(self.roll_back, 1), (self.replace, 1)] if restores else []
         self._actions: list[tuple[Callable[[], None], int]] = [
             (self._send, 40),
             (self._plan, 30),
             (self._read, 80),
-            (self._stream, 30),
+            (self.queries.step, 30),
+            (self.copy, 1),
             (self._purge, 4),
             (self._recreate, 3),
             (self._delete, 20),
@@ -179,6 +124,55 @@ class Model:
         self.world.restore()
         self.counts["restores"] += 1
 
+    def go_ahead(self) -> None:
+        self._finish_all()
+        self.counts["ahead in time"] += gaps.ahead(self.world, self._random)
+        self.world.settle()
+
+    def thin(self) -> None:
+        """As an import of a thinned log leaves a segment."""
+        self._finish_all()
+        self.counts["thinned"] += bool(gaps.thin(self.world, self._random))
+        self.world.settle()
+
+    def give_up(self) -> None:
+        """A message is damaged, and an operator isolates it."""
+        self._finish_all()
+        self.counts["isolated"] += bool(gaps.give_up(self.world, self._random))
+        self.world.settle()
+
+    def copy(self) -> None:
+        """Attempts of a sink with retention in between."""
+        Copy(self.world, self._random, self.counts, self.world.next_number()).play()
+
+    def fill(self) -> None:
+        """Every partition has sealed segments, and all is on the device."""
+        for place in list(self.world.now):
+            self.world.send(*place, 300)
+        self.world.settle()
+
+    def read_all(self) -> None:
+        """By batch queries of both kinds, from the server and from files."""
+        for mode, lenient in itertools.product(("live", "auto"), (True, False)):
+            self._plan_as(mode, lenient, every=True)
+            self._finish_all()
+
+    def follow(self, delays: tuple[str, ...], rounds: int) -> None:
+        """Queries with watermarks, batch by batch, while partition after partition gets messages."""
+        for _ in range(QUERIES):
+            more = {"watermarkDelay": self._random.choice(delays), "subscribePattern": PATTERN}
+            self.queries.begin((self._options("live", False, startingOffsets="earliest", **more), False))
+        for _ in range(rounds):
+            self.world.send(*self._place(), self._random.choice([1, 20]))
+            self.world.settle()
+            for _ in range(QUERIES):
+                self.queries.step(changes=False)
+
+    def _finish_all(self) -> None:
+        """A plan proves incarnations alone: nothing is on its way while files are exchanged."""
+        while self._readings:
+            self._finish(self._readings.pop())
+
     def roll_back(self) -> None:
         """The directory is copied, streams go on, and the copy is put back, with other messages behind its end. What
         is on its way is read before: a plan proves incarnations alone."""
@@ -188,8 +182,8 @@ class Model:
         for topic, partition in list(self.world.now):
             self.world.send(topic, partition, self._random.choice([1, 40, 150]))
         self.world.settle()
-        for _ in range(2 * len(self._queries)):
-            self._stream(changes=False)
+        for _ in range(2 * len(self.queries.all)):
+            self.queries.step(changes=False)
         if self._random.random() < 0.5:
             self._archive()
         self.world.put_back(path, counts)
@@ -203,12 +197,9 @@ class Model:
         while self._readings:
             self._finish(self._readings.pop())
         self.world.replace()
-        for query in self._queries:
-            at, query.options = query.stream.at, {**query.options, **self.world.options()}
-            if "path" in query.options:
-                query.options["path"] = str(self.world.server.data_dir)
-            query.stream = Stream(query.options)
-            query.stream.at = at
+        for side in (each for query in self.queries.all for each in query):
+            options = {**side.options, **self.world.options()}
+            side.move(options | ({"path": str(self.world.server.data_dir)} if "path" in options else {}))
         self.counts["replaced"] += 1
 
     # ---- plans ----
@@ -228,15 +219,22 @@ class Model:
 
     def _subscription(self) -> dict[str, str]:
         if self._random.random() < 0.5:
-            return {"subscribePattern": ".*"}
+            return {"subscribePattern": PATTERN}
         return {"subscribe": f"`{STREAM}`/{self._topic()}"}
+
+    def _options_of_a_stream(self) -> tuple[dict[str, str], bool]:
+        mode, lenient = self._random.choice(("live", "auto", "archive", "all")), self._random.random() < 0.5
+        more = {"watermarkDelay": self._random.choice(sorted(DELAYS_MS))} if self._random.random() < 0.3 else {}
+        return self._options(mode, lenient, startingOffsets="earliest", **more, **self._subscription()), lenient
 
     def _plan(self) -> None:
         if len(self._readings) >= READS_MAX:
             self._finish(self._readings.pop(self._random.randrange(len(self._readings))))
         if self._random.random() < 0.7:
             self.world.settle()
-        mode, lenient = self._random.choice(MODES), self._random.random() < 0.5
+        self._plan_as(self._random.choice(MODES), self._random.random() < 0.5)
+
+    def _plan_as(self, mode: str, lenient: bool, *, every: bool = False) -> None:
         reader = batch(self._options(mode, lenient, **self._subscription()))
         try:
             tasks = reader.partitions()
@@ -244,7 +242,7 @@ class Model:
             self._check_reason(lenient, mode in ("archive", "all") and self.world.put_backs > 0, error)
             return
         self.counts["plans"] += 1
-        for each in self._random.sample(tasks, min(3, len(tasks))):
+        for each in tasks if every else self._random.sample(tasks, min(3, len(tasks))):
             self._readings.append(self._reading(reader, each, lenient))
 
     def _reading(self, reader: ShardReader | ShardStreamReader, task: InputPartition, lenient: bool) -> Reading:
@@ -254,7 +252,7 @@ class Model:
             if history is None or not each.start < each.end <= len(history.payloads):
                 raise BrokenPromiseError(f"planned is {each}, which never was")
             parts.append(Expected(each, history, history.changes, each.start))
-        return Reading(iter(reader.read(task)), parts, lenient)
+        return Reading(iter(reader.read(task)), parts, lenient, self.counts)
 
     # ---- reads ----
 
@@ -275,6 +273,7 @@ class Model:
             return self._advance(reading)
         except DataLossError as error:
             self._check_reason(reading.lenient, reason, error)
+            self.counts["isolated told"] += any(part.history.isolated for part in reading.parts)
             reading.parts.clear()
             return False
 
@@ -295,6 +294,10 @@ class Model:
             if partition not in topics:
                 raise BrokenPromiseError(f"partition {partition} was not planned")
             reading.take(partition, value.split(b":")[0].decode(), offset, value)
+        if "timestamp" in part.schema.names and part.num_rows:
+            times = part.column("timestamp").cast(pa.int64()).to_pylist()
+            reading.oldest_us = min(times) if reading.oldest_us is None else min(*times, reading.oldest_us)
+            reading.newest_us = max(times) if reading.newest_us is None else max(*times, reading.newest_us)
         self.counts["rows"] += part.num_rows
         return True
 
@@ -306,85 +309,6 @@ class Model:
     def _finish(self, reading: Reading) -> None:
         while self._step(reading):
             pass
-
-    # ---- streams ----
-
-    def _stream(self, *, changes: bool = True) -> None:
-        """One batch of a stream, with changes between its plan and its tasks, and sometimes planned twice."""
-        if len(self._queries) < 3:
-            mode, lenient = self._random.choice(("live", "auto", "archive", "all")), self._random.random() < 0.5
-            options = self._options(mode, lenient, startingOffsets="earliest", **self._subscription())
-            self._queries.append(Query(Stream(options), options, lenient, put_backs=self.world.put_backs))
-        query = self._random.choice(self._queries)
-        limit = ReadMaxRows(self._random.choice([50, 500]))
-        reason = self._behind(query)
-        try:
-            tasks, end = query.stream.plan(limit)
-            readings = self._readings_of(query, tasks)
-            for _ in range(self._random.choice([0, 0, 1, 2]) if changes else 0):
-                self._random.choice((self._send, self._delete, self._purge))()
-            if tasks and self._random.random() < 0.3:  # the driver was killed: the batch is planned again
-                assert query.stream.at is not None
-                reason = self._behind(query)
-                readings = self._readings_of(query, query.stream.reader.partitions(query.stream.at, end))
-            self._check_follows(query, [part.slice for each in readings for part in each.parts])
-            for each in readings:
-                reason = any(part.reason for part in each.parts)
-                while self._advance(each):
-                    pass
-        except DataLossError as error:
-            self._check_reason(query.lenient, reason, error)
-            self._queries.remove(query)
-            return
-        rows = sum(each.read for each in readings)
-        if rows > limit.max_rows + len(TOPICS) * PARTITIONS_MAX:
-            raise BrokenPromiseError(f"a batch of {rows} rows, allowed are {limit.max_rows}")
-        query.stream.at = end
-        query.put_backs = self.world.put_backs
-        self.counts["batches"] += 1
-
-    def _readings_of(self, query: Query, tasks: list[InputPartition]) -> list[Reading]:
-        return [self._reading(query.stream.reader, each, query.lenient) for each in tasks]
-
-    def _check_follows(self, query: Query, planned: list[Slice]) -> None:
-        """A stream goes on where it was: nothing twice, nothing left out but what is gone."""
-        for each in sorted(planned, key=lambda s: (s.name, s.partition, s.incarnation, s.start)):
-            place = (each.name.topic, each.partition, each.incarnation)
-            history = self.world.histories[place]
-            key = (*place, history.life)
-            first, following = query.seen.get(key) or self._before(query, key, history, each.start)
-            floor = history.floor
-            if each.start < following or (each.start > following and not (query.lenient and each.start <= floor)):
-                raise BrokenPromiseError(
-                    f"a stream goes on at {each.start} of {key}, but was at {following} (kept from {floor})"
-                )
-            query.seen[key] = (first, each.end)
-
-    @staticmethod
-    def _before(query: Query, key: tuple[str, int, int, int], history: History, start: int) -> tuple[int, int]:
-        """Where a stream goes on that has read nothing of this life: where it was in the one before, if that had the
-        same messages up to there, else at what was kept when it was planned."""
-        for life in range(history.life - 1, -1, -1):
-            _, following = query.seen.get((*key[:3], life), (0, None))
-            if following is not None and following > history.shared:
-                break
-            if following is not None:
-                return following, following
-        return (min(start, history.floor),) * 2
-
-    def _behind(self, query: Query) -> bool:
-        """Whether its checkpoint names something that is gone."""
-        if query.put_backs != self.world.put_backs or (self.world.put_backs and "archivePath" in query.options):
-            return True
-        if query.stream.at is None:
-            return False
-        for text, entry in query.stream.at["topics"].items():
-            topic = text.rpartition("/")[2]
-            for n, (incarnation, offset, *_) in entry["p"].items():
-                now = self.world.now.get((topic, int(n)))
-                if now != incarnation or offset < self.world.history(topic, int(n)).floor:
-                    return True
-        return False
 
 
 def play(directory: Path, seed: int, steps: int, **more: Any) -> Counter[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardd.backup.create import create_backup
 from shardd.backup.restore import restore_backup
-from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection, decode_reply
+from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection, decode_reply
 from shardd.protocol.extensions import ExtensionCode
 from shardd.spark.pipelines import archive, vacuum
 from shardd.spark.pipelines.archive import Target
@@ -24,6 +26,7 @@ TOPICS = ("rows", "more")
 CREATE_TOKEN, DELETE_TOPIC = 42, 303
 CREATE_PARTITIONS = 402
 PARTITIONS_MAX = 4
+AHEAD_S = 3600
 
 
 class BrokenPromiseError(AssertionError):
@@ -33,7 +36,9 @@ class BrokenPromiseError(AssertionError):
 @dataclass
 class History:
     """One incarnation of one partition. `floor`: offsets below it were deleted; `over`: it is another one's turn.
-    `life`: how often its files were put back; `shared`: up to there it has what it had in the life before."""
+    `life`: how often its files were put back; `shared`: up to there it has what it had in the life before. `sparse`,
+    `isolated`: offsets without a message, and those of damaged ones that an operator has given up. `ahead`: from there
+    on times are those of a clock that was an hour ahead."""
 
     payloads: list[bytes] = field(default_factory=list)
     floor: int = 0
@@ -41,6 +46,15 @@ class History:
     changes: int = 0  # that took something away
     life: int = 0
     shared: int = 0
+    sparse: set[int] = field(default_factory=set)
+    isolated: set[int] = field(default_factory=set)
+    ahead: int | None = None
+
+    def copy(self, count: int) -> History:
+        """A history that begins with the first `count` messages of this one."""
+        sparse, isolated = ({each for each in of if each < count} for of in (self.sparse, self.isolated))
+        ahead = self.ahead if self.ahead is not None and self.ahead < count else None
+        return History(self.payloads[:count], self.floor, sparse=sparse, isolated=isolated, ahead=ahead)
 
 
 Key = tuple[str, int, int]  # topic, partition, incarnation
@@ -51,14 +65,16 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._backups: list[tuple[Path, dict[tuple[str, int], list[bytes]], dict[tuple[str, int], int]]] = []
+        self._backups: list[tuple[Path, dict[tuple[str, int], History]]] = []
         self.put_backs = 0
+        self.rewinds = 0  # how often the server had older messages anew
         self._servers = 0
         self._port = free_port()
         self.archive_root = directory / "archive"
         self.histories: dict[Key, History] = {}
         self.now: dict[tuple[str, int], int] = {}  # incarnation
         self._sent = 0
+        self._numbers = 0
         self.server = self._server()
         self.server.start()
         self._connect()
@@ -93,9 +109,21 @@ class World:
     def options(self, **more: str) -> dict[str, str]:
         return {"servers": self.server.address, "token": self._token, **more}
 
+    def topic_bounds(self, topic: str, stream: str = STREAM) -> TopicBounds:
+        request = GetPartitionBounds((TopicSelection(stream, topic),)).encode()
+        return decode_reply(self.connection.request(ExtensionCode.GET_PARTITION_BOUNDS, request))[0]
+
+    def next_number(self) -> int:
+        """For a name that this world has not had."""
+        self._numbers += 1
+        return self._numbers
+
+    def first_of(self, stream: str, topic: str) -> int:
+        """Of its partition 0."""
+        return self.topic_bounds(topic, stream).partitions[0].first
+
     def bounds(self, topic: str) -> tuple[PartitionBounds, ...]:
-        request = GetPartitionBounds((TopicSelection(STREAM, topic),)).encode()
-        return decode_reply(self.connection.request(ExtensionCode.GET_PARTITION_BOUNDS, request))[0].partitions
+        return self.topic_bounds(topic).partitions
 
     def history(self, topic: str, partition: int) -> History:
         return self.histories[topic, partition, self.now[topic, partition]]
@@ -170,8 +198,15 @@ class World:
             self._look(topic)
 
     def restart(self) -> None:
+        with self.stopped():
+            pass
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Its files may be changed meanwhile."""
         self.connection.close()
         self.server.stop()
+        yield
         self.server.start()
         self._connect()
 
@@ -205,12 +240,14 @@ class World:
         self.server.start()
         self._connect()
         self.put_backs += 1
+        self.rewinds += 1
         for key, count in counts.items():
             old = self.histories[key]
             if len(old.payloads) > count:
                 old.over, old.changes = True, old.changes + 1
                 floor = self.bounds(key[0])[key[1]].first
-                self.histories[key] = History(old.payloads[:count], floor, changes=1, life=old.life + 1, shared=count)
+                made = self.histories[key] = old.copy(count)
+                made.floor, made.changes, made.life, made.shared = floor, 1, old.life + 1, count
 
     def replace(self) -> None:
         """Another server under the same address, which a script has set up as it did the first."""
@@ -220,6 +257,7 @@ class World:
         self.server.start()
         self._connect()
         self._backups.clear()
+        self.rewinds += 1
         for topic, partition in list(self.now):
             self._end(topic, partition)
         self.now.clear()
@@ -237,7 +275,7 @@ class World:
                 job.run()
         except PipelineError as error:
             lives = [self.history(topic, n) for n in self.partitions(topic)]
-            if not any(each.floor or each.life for each in lives):  # no segment was deleted, no directory put back
+            if not any(each.floor or each.life or each.isolated for each in lives):  # nothing is gone, nor put back
                 raise BrokenPromiseError(f"an archive run fails without a reason: {error}") from error
 
     def vacuum(self) -> None:
@@ -247,14 +285,13 @@ class World:
     def backup(self) -> None:
         path = create_backup(self.server.data_dir, self._directory / "backups").path
         known = {place: self.histories[*place, number] for place, number in self.now.items()}
-        contents = {place: list(each.payloads) for place, each in known.items()}
-        self._backups.append((path, contents, {place: each.floor for place, each in known.items()}))
+        self._backups.append((path, {place: each.copy(len(each.payloads)) for place, each in known.items()}))
 
     def restore(self) -> None:
         """The newest backup, as a new data directory under the same address."""
         if not self._backups:
             self.backup()
-        path, contents, floors = self._backups[-1]
+        path, contents = self._backups[-1]
         self.connection.close()
         self.server.stop()
         self.server = self._server()
@@ -268,6 +305,6 @@ class World:
             self._look(topic)
         if self.now.keys() != contents.keys():
             raise BrokenPromiseError(f"the backup had {sorted(contents)}, restored is {sorted(self.now)}")
-        for place, payloads in contents.items():
-            known = self.history(*place)
-            known.payloads, known.floor = list(payloads), floors[place]  # the same backup may be restored again
+        self.rewinds += 1
+        for place, known in contents.items():  # the same backup may be restored again
+            self.histories[*place, self.now[place]] = known.copy(len(known.payloads))

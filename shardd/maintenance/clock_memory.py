@@ -43,8 +43,8 @@ _NO_DOUBTS: Final = bytes(64)
 
 
 class Recalled(NamedTuple):
-    """What `shared_clock_begin` takes: times of `since_boot_us` (0: of now), 0: as the wall clock says. However late the
-    process comes to write or to use them, they are of that moment."""
+    """What `shared_clock_begin` takes: times of `since_boot_us` (0: of now), 0: as the wall clock says. They are of
+    that moment, however late the process comes to write or to use them."""
 
     believed_us: int = 0
     stamps_us: int = 0

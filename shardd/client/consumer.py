@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -26,6 +27,7 @@ from shardd.client.wire import Identifier
 Commit = Literal["after", "each", "manual"]
 Changed = Callable[[tuple[int, ...]], None]
 _PAUSE_MIN_S: Final = 0.005  # between rounds that brought nothing
+_TURN_S: Final = 0.1  # a loop of `get` and plain work lets the event loop turn, and so PING
 
 
 class Consumer:
@@ -66,7 +68,7 @@ class Consumer:
         `assignment_interval_ms`: how often it is asked which partitions there are; `batch_bytes`: of the messages of a
         poll, but one. `on_reset`: where it goes on when a partition was purged or made again; `on_loss`: what it does
         when messages are gone that it has not read, by retention or by damage; `when_reset`, `when_lost` are called.
-        `heartbeat_timeout_ms`: after a longer silence of this process other members get its partitions."""
+        `heartbeat_timeout_ms`: after a longer silence, or block of the event loop, other members get its partitions."""
         if (group is None) == (name is None):
             raise SettingsError("a consumer has either a group or a name")
         if group is not None and partitions is not None:
@@ -100,6 +102,7 @@ class Consumer:
         self._current: Message | None = None  # handed out, not done
         self._holder: Place | None = None  # of which it is
         self._paused: set[int] = set()
+        self._turned_at = time.monotonic()  # the event loop, by `get`
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -128,6 +131,8 @@ class Consumer:
     async def get(self) -> Message:
         """The next message; the one before is done."""
         self._finish()
+        if time.monotonic() - self._turned_at > _TURN_S:
+            self._turned_at = await asyncio.sleep(0, time.monotonic())
         if self._commit == "each" or (self._commit == "after" and not self._batch):
             await self.commit()
         while not self._batch:
@@ -165,14 +170,17 @@ class Consumer:
     async def commit(self) -> None:
         """Stores what is done. A message that was handed out last is not: `done()` says that it is."""
         for place in list(self._places.values()):
+            if place is not self._places.get(place.partition):
+                continue  # lost meanwhile
             try:
                 await self._store(place)
             except ServerError as error:
                 if error.status in (statuses.OFFSET_BEHIND_THE_END, statuses.OTHER_HISTORY):
                     place.done = place.stored  # a purge took what was done: the next poll sees it
                 elif is_not_its_own(error):
-                    self._lose([place.partition])  # another member has it, and gets what was not stored again
-                    if error.status == statuses.GROUP_NOT_FOUND:
+                    is_deleted = error.status == statuses.GROUP_NOT_FOUND  # a group that follows begins anew
+                    self._lose(list(self._places) if is_deleted else [place.partition])  # others get it again
+                    if is_deleted and not self._closed:
                         await self._membership.join()
                 else:
                     raise
@@ -259,13 +267,11 @@ class Consumer:
                 place = self._places.get(number)
                 if place is None or number in self._paused:
                     continue
-                messages = await self._poll(place)
-                if messages:
+                if messages := await self._poll(place):
                     return messages
                 if self._membership.rejoined:
                     break
-            messages = await self._wait(pause)
-            if messages:
+            if messages := await self._wait(pause):
                 return messages
             pause = min(2 * pause, self._poll_interval_s)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Client, Consumer, SyncClient
+from shardd.client import Client, Consumer, Producer, SyncClient
 from shardd.client.errors import GroupDeletedError, GroupInUseError
 from tests.client.topics import make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
@@ -54,6 +54,27 @@ def test_member_of_a_deleted_group_gets_an_error_that_names_it(server: Server, h
             with pytest.raises(GroupDeletedError, match=f"^group g of topic {stream}/t was deleted$"):
                 await (consumer.commit() if how == "commit" else taken(consumer, 6))
             assert [int(each.payload) for each in await taken(consumer, 5)] == [0, 1, 2, 3, 4]
+
+    asyncio.run(main())
+
+
+def test_nothing_that_was_done_in_a_deleted_group_is_stored_in_the_next_one(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client, Consumer(client, "next", "t", group="g", commit="manual") as consumer:
+            await client.create_stream("next")
+            await client.create_topic("next", "t", 3)
+            async with Producer(client, "next", "t") as producer:
+                for partition in range(3):
+                    await (await producer.send_batch([b"%d" % partition] * 20, partition=partition))
+            for _ in range(3):
+                await consumer.get_batch()
+            consumer.done()
+            await client.delete_group("next", "t", "g", force=True)
+            with pytest.raises(GroupDeletedError):
+                await consumer.commit()
+            await consumer.commit()
+            found = [each.payload for each in await taken(consumer, 60)]
+            assert sorted(found) == [b"0"] * 20 + [b"1"] * 20 + [b"2"] * 20
 
     asyncio.run(main())
 

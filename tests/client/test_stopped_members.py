@@ -211,6 +211,25 @@ def test_member_with_a_busy_application_keeps_its_partition(server: Server, stre
     asyncio.run(main())
 
 
+def test_plain_work_on_each_of_many_messages_keeps_the_partition(server: Server, stream: str) -> None:
+    """All of them are of one poll: `get` has nothing to wait for between them."""
+
+    async def main() -> None:
+        count = 100
+        async with Client(url(server)) as client:
+            await make(client, stream)
+            await send(client, stream, range(count))
+            async with Consumer(client, stream, "t", group="g", heartbeat_timeout_ms=TIMEOUT_MS) as consumer:
+                for number in range(count):
+                    assert int((await consumer.get()).payload) == number
+                    time.sleep(3 * TIMEOUT_S / count)
+                connections = consumer._session.connections
+                assert await members(client, stream) == 1
+                assert connections == 1
+
+    asyncio.run(main())
+
+
 def test_blocked_event_loop_loses_the_partition_and_the_member_joins_again(server: Server, stream: str) -> None:
     async def main() -> None:
         async with Client(url(server)) as client, program(server, stream) as blocked:

@@ -4,6 +4,7 @@ leaves its groups; every other connection is left alone, however silent it is.""
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import threading
 import time
@@ -24,6 +25,7 @@ PARTITIONS = 4
 EVICTED_S = 60.0
 TIMEOUT_S = 3.0  # long enough for a busy machine to say something in time
 SLOW_TIMEOUT_MS = 6_000
+TAIL_TIMEOUT_MS = 8_000
 PLACE = wire.identifier("s") + wire.identifier("t")
 GROUP = PLACE + wire.identifier("cg")
 
@@ -195,6 +197,26 @@ def test_member_that_reads_a_long_answer_slowly_stays(server: Server) -> None:
                 slow.receive(length // pieces)
                 time.sleep(2 * SLOW_TIMEOUT_MS / 1000 / pieces)
             slow.receive(length - pieces * (length // pieces))
+            slow.ping()
+            assert members(root) == 1
+
+
+def test_member_that_has_just_taken_the_last_byte_is_alive(server: Server) -> None:
+    """The kernel had the whole answer long before: what counts is the moment at which the member had it."""
+    with wire.connect(server.address) as root:
+        root.send("s", "t", wire.to_partition(0), [wire.message(bytes(1 << 20))])
+        with member(server, TAIL_TIMEOUT_MS) as slow:
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            how = wire.optional_partition(0) + struct.pack("<BQIB", 4, 0, 1, 0)
+            slow.send_bytes(wire.frame(Code.POLL_MESSAGES, wire.group("cg") + PLACE + how))
+            status, length = struct.unpack("<II", slow.receive(8))
+            assert status == 0 and length > 1 << 20
+            pieces = 20
+            for _ in range(pieces):
+                time.sleep(1.25 * TAIL_TIMEOUT_MS / 1000 / pieces)
+                slow.receive(length // pieces)
+            slow.receive(length - pieces * (length // pieces))
+            time.sleep(0.4 * TAIL_TIMEOUT_MS / 1000)  # more than two looks
             slow.ping()
             assert members(root) == 1
 

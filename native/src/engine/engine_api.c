@@ -2,6 +2,7 @@
 #include "engine/engine_api.h"
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "core/sync.h"
 
 #include <errno.h>
@@ -212,6 +213,7 @@ void engine_close_connection(engine *e, uint64_t connection, uint32_t status) {
     conn *c = conn_find(&e->net, connection);
     if (c == NULL) return;
     if (status != 0 && conn_may_be_told(c)) conn_say_goodbye(c, status);
+    else if (status == STATUS_STALE_CLIENT) conn_reset(c); /* the kernel would offer it the answer for minutes */
     else conn_close(c);
 }
 

@@ -179,6 +179,7 @@ void expiry_clock_begin(expiry_clock *c, const clock_memory *memory) {
     shared_clock *s = state_of(c);
     int64_t now = 0, wall_ahead = wall_ahead_at(c, &now);
     int64_t known = memory->since_boot_us != 0 ? (int64_t)memory->since_boot_us : now;
+    if (known > now) known = now; /* of another boot */
     uint64_t believed_us = memory->believed_us != 0 ? memory->believed_us + (uint64_t)(now - known) : 0;
     begin_track(&s->believed, known, wall_ahead, memory->believed_us, memory->believed_doubted_us);
     begin_track(&s->stamps, known, wall_ahead, memory->stamps_us, memory->stamps_doubted_us);

@@ -174,11 +174,16 @@ static bool awaits_us(const conn *c) {
 
 bool conn_is_silent(const conn *c, int64_t since_us) { return !awaits_us(c) && c->clocks.heartbeat_us < since_us; }
 
+/* What lies unread in the kernel, or waits for room or for a turn of ours, may be its PING. */
+static bool waits_for_a_turn(const conn *c) {
+    return c->input.starved || c->memory.throttled || c->output.queued || c->state == CONN_MOVING;
+}
+
 /* The end of a wait, bytes that arrive and bytes that the client takes are signs of life, beside PING. */
 int64_t conn_silence_us(const conn *c, int64_t now_us) {
-    if (awaits_us(c)) return 0;
+    if (awaits_us(c) || waits_for_a_turn(c)) return 0;
     int64_t heard_us = c->clocks.heartbeat_us;
     if (c->clocks.progress_us > heard_us) heard_us = c->clocks.progress_us;
-    if (c->reader.since_us != 0 && c->reader.moved_us > heard_us) heard_us = c->reader.moved_us;
+    if (c->reader.moved_us > heard_us) heard_us = c->reader.moved_us;
     return now_us > heard_us ? now_us - heard_us : 0;
 }

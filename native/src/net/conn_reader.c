@@ -33,6 +33,7 @@ uint32_t conn_reader_look(conn *c) {
     uint32_t left = left_of(c, &taken);
     r->looked_us = c->core->now_us;
     if (left == 0) {
+        if (r->since_us != 0) r->moved_us = c->core->now_us;
         r->since_us = 0;
         return 0;
     }

@@ -222,7 +222,7 @@ def test_plain_work_on_each_of_many_messages_keeps_the_partition(server: Server,
             async with Consumer(client, stream, "t", group="g", heartbeat_timeout_ms=TIMEOUT_MS) as consumer:
                 for number in range(count):
                     assert int((await consumer.get()).payload) == number
-                    time.sleep(3 * TIMEOUT_S / count)
+                    time.sleep(3 * TIMEOUT_S / count)  # noqa: ASYNC251 - work that does not wait
                 connections = consumer._session.connections
                 assert await members(client, stream) == 1
                 assert connections == 1

@@ -83,6 +83,7 @@ class Histories:
         self._when_reset, self._when_lost = when_reset, when_lost
         self._known: dict[int, History] = {}  # outlives the places of a member
         self._pending: deque[Reset] = deque()  # not raised yet
+        self._void: dict[int, int] = {}  # `resumes` of places that were put back and not committed since
         self._remembered = Remembered()
         self.lost = self.resets = 0
 
@@ -91,6 +92,7 @@ class Histories:
         self._remembered.connections += 1
 
     def committed(self, partition: int) -> None:
+        self._void.pop(partition, None)
         self._remembered.commit(partition)
 
     async def prove(self, place: Place, ask: Ask) -> None:
@@ -124,16 +126,18 @@ class Histories:
         """A partition that has just come; `history` as the server told it before it told a stored offset."""
         before = self._known.get(place.partition)
         place.history = history
-        if history is None:
-            return place
-        if before is not None and before.incarnation != history.incarnation:
+        if history is not None and before is not None and before.incarnation != history.incarnation:
             reset = Reset(place.partition, before, history, place.value)
             if place.resumes:  # stored in the new history
+                self._void.pop(place.partition, None)
                 self._remembered.forget(place.partition)
                 self._tell(reset)
             else:
                 self._reset(place, reset)
-        self._known[place.partition] = history
+        elif place.resumes and self._void.get(place.partition) == place.resumes:
+            place.begin_anew(commands.FIRST, place.resumes)
+        if history is not None:
+            self._known[place.partition] = history
         return place
 
     def know(self, partition: int, history: History) -> None:
@@ -182,7 +186,11 @@ class Histories:
 
     def _reset(self, place: Place, reset: Reset) -> None:
         self._remembered.forget(place.partition)
-        place.begin_anew(commands.LAST if self._on_reset == "latest" else commands.FIRST)
+        self._void.pop(place.partition, None)
+        if reset.put_back and self._on_reset != "latest":
+            self._void[place.partition] = place.resumes
+        strategy = commands.LAST if self._on_reset == "latest" else commands.FIRST
+        place.begin_anew(strategy, place.resumes if reset.put_back else 0)
         if self._on_reset == "error":
             self._pending.append(reset)
         self._tell(reset)

@@ -193,7 +193,7 @@ class Membership:
     async def may_store(self, place: Place, offset: int) -> bool:
         """Whether the stored offset is still where the consumer left it, or at `offset`, as a store whose answer was
         lost has left it. A membership that has begun anew asks: another member may have had the partition meanwhile,
-        and what it has stored is not set back."""
+        and stored more."""
         if not self.rejoined:
             return True
         of = self._of

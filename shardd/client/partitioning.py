@@ -16,6 +16,7 @@ from shardd.client.errors import (
     PermissionDeniedError,
     RightNeededError,
     SettingsError,
+    UnavailableError,
 )
 from shardd.client.wire import Identifier
 
@@ -87,10 +88,14 @@ async def partitions_of(
     except PermissionDeniedError as error:
         try:
             bounds = await client.call(commands.bounds(stream, topic), deadline_s)
-        except (PermissionDeniedError, InvalidRequestError):
-            needs = f"a producer of topic {stream}/{topic} needs the right send_messages"
-            other = "and at a server of Apache Iggy read_topic, too, to choose partitions"
-            raise RightNeededError(f"{needs}, {other}", error) from None
+        except PermissionDeniedError:
+            needs = "send_messages, at an older shardd poll_messages or read_topic, too, to choose partitions"
+            raise RightNeededError(f"a producer of topic {stream}/{topic} needs the right {needs}", error) from None
+        except InvalidRequestError as refusal:
+            if refusal.status != statuses.INVALID_COMMAND:
+                raise
+            needs = "read_topic, too, to choose partitions at this server, as at one of Apache Iggy"
+            raise RightNeededError(f"a producer of topic {stream}/{topic} needs the right {needs}", error) from None
         return len(bounds.partitions)
     return None if found is None else found.partitions_count
 
@@ -107,7 +112,7 @@ class TopicSize:
         self._asking = asyncio.Lock()
         self._beside: asyncio.Task[None] | None = None
         self.count = 0
-        self._is_denied = False
+        self._is_untold = False
 
     def look(self) -> int:
         """The count. It is asked for anew now and then, while messages go on: partitions that were added get some."""
@@ -116,16 +121,16 @@ class TopicSize:
         return self.count
 
     async def need(self, partition: int | None) -> None:
-        """Before a message for `partition`, None: for any of them. A user who may not ask may still choose. As
+        """Before a message for `partition`, None: for any of them. A user who is not told may still choose. As
         `refresh`."""
-        if self.look() or (self._is_denied and partition is not None):
+        if self.look() or (self._is_untold and partition is not None):
             return
         try:
             await self.refresh()
-        except PermissionDeniedError:
-            self._is_denied = True
+        except (PermissionDeniedError, UnavailableError, InvalidRequestError):
             if partition is None:
                 raise
+            self._is_untold = True
 
     async def refresh(self) -> None:
         """A server that refuses connections may be starting: it is asked again until the deadline. NotFoundError,

@@ -68,11 +68,12 @@ class Place:
     def read_to(self, offset: int) -> None:
         self.strategy, self.value, self.was_read, self.is_kept = commands.OFFSET, offset + 1, True, True
 
-    def begin_anew(self, strategy: int) -> None:
-        """In another history: what was done belongs to the one before."""
+    def begin_anew(self, strategy: int, resumes: int = 0) -> None:
+        """In another history: what was done belongs to the one before. `resumes`: by what the server has stored in it,
+        as after files were put back."""
         self.seek(strategy, 0)
         self.done = self.stored = None
-        self.resumes = self.end = 0
+        self.resumes, self.end = resumes, 0
         self.handed = -1
 
     def store(self, offset: int) -> None:

@@ -84,7 +84,7 @@ class BoundsService:
             async with self._listing.turn((str(identity.user),)):
                 await self._find_with_segments(identity, selected, found, keep)
         else:
-            await self._statistics.take(identity, self._find(selected, found, keep))
+            await self._statistics.take(identity, self._find(identity, selected, found, keep))
         return found
 
     def _select(self, identity: Identity, request: bounds.GetPartitionBounds, *, to_senders: bool) -> _Selected:
@@ -106,11 +106,17 @@ class BoundsService:
         return selected
 
     def _find(
-        self, selected: _Selected, found: list[TopicPartitions[Kept]], keep: Keep[PartitionBounds, Kept]
+        self,
+        identity: Identity,
+        selected: _Selected,
+        found: list[TopicPartitions[Kept]],
+        keep: Keep[PartitionBounds, Kept],
     ) -> Iterator[None]:
-        for (_, _, partitions), topic in zip(selected, found, strict=True):
+        """A caller without the right to poll wants the count: zeros stand for a partition that is not open."""
+        for (stream, topic, partitions), of_topic in zip(selected, found, strict=True):
+            reads = base.permitted(self._metadata.state, identity, Rule.POLL_MESSAGES, stream, topic)
             for partition in partitions:
-                topic.partitions.append(keep(self._bounds(partition)))
+                of_topic.partitions.append(keep(self._bounds(partition, or_zeros=not reads)))
                 yield
 
     def _ask_syncs(self, selected: _Selected) -> Iterator[None]:
@@ -125,11 +131,13 @@ class BoundsService:
         """The offset of its next message. `ShardError` 11001."""
         return self._bounds(partition).end
 
-    def _bounds(self, partition: Partition) -> PartitionBounds:
+    def _bounds(self, partition: Partition, *, or_zeros: bool = False) -> PartitionBounds:
         figures = self._statistics.engine.stats(partition.slot)
         incarnation, end, size_bytes, messages, _, durable_end, first, state, unseen = figures
         end = max(end - unseen, durable_end, first)  # the fields may be of two neighbouring moments
         if incarnation != partition.incarnation:
+            if or_zeros:
+                return PartitionBounds(partition.id, 0, 0, 0, 0, 0, 0, 0)
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, "the partition is not open at its owner")
         return PartitionBounds(partition.id, state, incarnation, first, end, durable_end, size_bytes, messages)
 

@@ -11,7 +11,7 @@ import pytest
 from shardd.client import Client, Consumer, Message
 from shardd.client.history import HistoryChangedError, Reset
 from tests.client.put_back import COPIED, OTHERS, READ, Kept
-from tests.client.topics import send, taken, url
+from tests.client.topics import make, send, taken, url
 
 Options = dict[str, Any]
 
@@ -132,3 +132,50 @@ def test_what_was_read_is_committed_behind_a_restart(tmp_path: Path) -> None:
 
     with kept.server:
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "no_commit"])
+def test_member_of_a_directory_that_was_put_back_with_a_stored_offset_reads_all_over_a_lost_connection(
+    tmp_path: Path, commits: bool
+) -> None:
+    """The stored offset that came back with the files is void, until a commit replaces it."""
+    kept = Kept(tmp_path)
+    told: list[Reset] = []
+
+    async def stored(client: Client) -> int:
+        found = await client.stored_offset("g", "s", "t", 0, group=True)
+        return -1 if found is None else found.stored
+
+    async def main() -> None:
+        options: Options = {"group": "g", "commit": "manual", "batch_messages": 10, "when_reset": told.append}
+        async with Client(url(kept.server)) as client:
+            await make(client, "s")
+            await send(client, "s", COPIED)
+            async with Consumer(client, "s", "t", **options) as consumer:
+                await taken(consumer, 50)
+                consumer.done()
+                await consumer.commit()
+        kept.copy()
+        async with Client(url(kept.server)) as client, Consumer(client, "s", "t", **options) as consumer:
+            await send(client, "s", READ)
+            assert numbers(await taken(consumer, 100)) == [*range(50, 150)]
+            await kept.rolled_back()
+            assert numbers(await consumer.get_batch()) == [*range(10)]
+            assert await stored(client) == 49
+            kept.server.stop()
+            kept.server.start()
+            first = 0
+            if commits:
+                consumer.done()
+                await consumer.commit()
+                assert await stored(client) == 9
+                first = 10
+            assert numbers(await taken(consumer, 180 - first)) == [*COPIED, *OTHERS][first:]
+            consumer.done()
+            await consumer.commit()
+            assert await stored(client) == 179
+
+    with kept.server:
+        asyncio.run(main())
+    [reset] = told
+    assert reset.put_back

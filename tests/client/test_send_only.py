@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,26 +15,30 @@ from typing import Final
 import pytest
 
 from shardd.client import Client, Consumer, Producer, commands
-from shardd.client.errors import DeliveryError, PermissionDeniedError
-from shardd.client.values import Permissions, StreamRights, TopicRights
+from shardd.client.errors import DeliveryError, InvalidRequestError, PermissionDeniedError, UnavailableError
+from shardd.client.partitioning import by_key
+from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
+from shardd.engine import owner
+from shardd.protocol.namespaces import namespace
 from tests.client.topics import make, taken
+from tests.server.test_supervisor import wait_until
 from tests.support.server import ONE_SHARD, Server
 
 PASSWORD: Final = "sender-secret"
 
 
 class Topic:
-    """Of a server, with two partitions, and users who may send to it (`url`) or do nothing (`url_of_nobody`)."""
+    """Of a server, and users who may send to it (`url`) or do nothing (`url_of_nobody`)."""
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: Server, name: str, partitions: int = 2, *, deadline_s: int = 60) -> None:
         self.name, self.admin = name, f"shardd://iggy:iggy@{server.address}"
-        rest = f"{PASSWORD}@{server.address}?connect_timeout=60&deadline=60"
+        rest = f"{PASSWORD}@{server.address}?connect_timeout=60&deadline={deadline_s}"
         self.url, self.url_of_nobody = f"shardd://{name}:{rest}", f"shardd://{name}n:{rest}"
-        asyncio.run(self._make())
+        asyncio.run(self._make(partitions))
 
-    async def _make(self) -> None:
+    async def _make(self, partitions: int) -> None:
         async with Client(self.admin) as client:
-            await make(client, self.name, 2)
+            await make(client, self.name, partitions)
             found = await client.stream(self.name)
             assert found is not None
             only = Permissions(streams={found[0].id: StreamRights(topics={0: TopicRights(send_messages=True)})})
@@ -105,8 +111,84 @@ def test_producer_of_a_server_without_bounds_sends_to_chosen_partitions(
         async with Client(topic.url) as client, Producer(client, topic.name, "t") as producer:
             for _ in range(2):
                 assert (await producer.send_and_wait(b"x", partition=1)).partition == 1
-            with pytest.raises(PermissionDeniedError, match="read_topic, too"):
+            with pytest.raises(PermissionDeniedError, match="t needs the right read_topic, too"):
                 await producer.send(b"x")
+
+    asyncio.run(main())
+
+
+def test_producer_whose_question_for_bounds_is_refused_blames_no_right(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has the command, and takes no such flags (status 4)."""
+    plain = commands.bounds(topic.name, "t")
+    monkeypatch.setattr(commands, "bounds", lambda *_: plain._replace(payload=b"\x80" + plain.payload[1:]))
+
+    async def main() -> None:
+        async with Client(topic.url) as client, Producer(client, topic.name, "t") as producer:
+            assert (await producer.send_and_wait(b"x", partition=1)).partition == 1
+            with pytest.raises(InvalidRequestError, match="invalid_format"):
+                await producer.send(b"x")
+
+    asyncio.run(main())
+
+
+PARTITIONS: Final = 8
+OPEN, CLOSED = ([each for each in range(PARTITIONS) if owner(namespace(0, 0, each), 2) == shard] for shard in (0, 1))
+OPEN_KEYS: Final = [key for key in (b"%d" % each for each in range(40)) if by_key(key, b"", PARTITIONS) in OPEN]
+VERSION_AT: Final = 8  # of the header of state.messages
+
+
+@pytest.fixture
+def partly_open(tmp_path: Path) -> Iterator[Topic]:
+    """The shard of the other partitions was given up before the topic was made."""
+    with Server(tmp_path / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}) as server:
+        log = server.data_dir / "state.messages"
+        header = log.read_bytes()[:16]
+        with log.open("r+b") as file:
+            file.seek(VERSION_AT)
+            file.write(struct.pack("<I", 99))
+        os.kill(server.running_workers()[1], signal.SIGKILL)
+        wait_until(lambda: "shard 1 is given up" in server.log(), "given up")
+        with log.open("r+b") as file:
+            file.write(header)
+        yield Topic(server, "partly", PARTITIONS, deadline_s=5)
+
+
+def test_producer_of_a_user_who_may_only_send_uses_open_partitions_beside_those_that_are_not_open(
+    partly_open: Topic,
+) -> None:
+    async def main() -> None:
+        async with Client(partly_open.url) as client, Producer(client, "partly", "t") as producer:
+            assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
+            for key in OPEN_KEYS:
+                assert (await producer.send_and_wait(b"x", key=key)).partition == by_key(key, b"", PARTITIONS)
+            found = (await client.call(commands.bounds("partly", "t"))).partitions
+            assert [each.id for each in found] == [*range(PARTITIONS)]
+            assert [each for each in found if not each.incarnation] == [
+                PartitionBounds(each, 0, 0, 0, 0, 0, 0, 0) for each in CLOSED
+            ]
+            assert sum(each.end for each in found) == 1 + len(OPEN_KEYS)
+
+    asyncio.run(main())
+
+
+def test_producer_whose_question_for_bounds_stays_unanswered_sends_to_chosen_partitions(partly_open: Topic) -> None:
+    """A user with the right to poll is told the bounds of open partitions only (status 11001)."""
+
+    async def main() -> None:
+        both = TopicRights(send_messages=True, poll_messages=True)
+        async with Client(partly_open.admin) as client:
+            rights = Permissions(streams={0: StreamRights(topics={0: both})})
+            await client.create_user("both", PASSWORD, permissions=rights)
+        async with (
+            Client(partly_open.url.replace("//partly:", "//both:")) as client,
+            Producer(client, "partly", "t") as producer,
+        ):
+            with pytest.raises(UnavailableError):
+                await client.call(commands.bounds("partly", "t"), 1.0)
+            for _ in range(2):
+                assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
 
     asyncio.run(main())
 

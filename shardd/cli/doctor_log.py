@@ -112,17 +112,21 @@ class _Found(msgspec.Struct):
 def _look_at(place: PartitionIds, path: Path) -> _Found:
     """Prints what is there; anew where a running server purges the partition meanwhile."""
     text = "/".join(map(str, place))
-    for _ in range(LOOKS_MAX):
+    for looks_left in reversed(range(LOOKS_MAX)):
         found = _Found()
         try:
             _look_at_log(text, path, found)
         except ReplacedError:
             found.is_gone = not path.is_dir()
-            change = "deleted or purged" if found.is_gone else "purged, and is looked at again"
+            again = "purged, and is looked at again" if looks_left else "purged"
+            change = "deleted or purged" if found.is_gone else again
             typer.echo(f"note: partition {text} has been listed, then {change}")
             if not found.is_gone:
                 continue
         break
+    else:
+        found = _Found(failures=1)
+        typer.echo(f"damage: partition {text} cannot be read: each of {LOOKS_MAX} looks met a purge; look at it again")
     if not found.is_gone:
         sides = diagnose_sides(path)
         _show_sides(path, sides)

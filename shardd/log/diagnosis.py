@@ -25,7 +25,7 @@ from shardd.log.incarnation import read_incarnation
 from shardd.log.layout import PartitionIds
 from shardd.log.manifest import DamagedManifestError, Manifest, UnknownLayoutError, read_manifest, write_manifest
 from shardd.log.removed_segments import written_log_start
-from shardd.log.segment_layout import PLAIN
+from shardd.log.segment_layout import COMPRESSED, PLAIN
 from shardd.log.segment_reader import log_path, opened_log, segment_starts
 from shardd.log.tail import Rest, rest_of
 
@@ -89,8 +89,11 @@ def diagnose_partition(directory: Path) -> Iterator[SegmentView]:
         least = 0 if start < imported_end else minimum
         try:
             view, survey = _diagnose_settled(directory, start, next_start, least, imported_end)
-        except FileNotFoundError:
-            if not _was_removed(directory, marker, start):
+        except FileNotFoundError as error:
+            removed = _was_removed(directory, marker, start)
+            if removed is None:
+                yield _unreadable(directory, start, next_start, error)
+            elif not removed:
                 yield _lost(directory, start, next_start)
             continue
         except OSError as error:
@@ -124,23 +127,27 @@ def _diagnose_settled(
     for _ in range(LOOKS_MAX - 1):
         try:
             return _diagnose_segment(directory, start, next_start, minimum, imported_end)
-        except FileNotFoundError:
-            if start not in segment_starts(directory):
+        except FileNotFoundError as error:
+            is_log = Path(error.filename or "").suffix[1:] in (PLAIN.suffix, COMPRESSED.suffix)
+            if not is_log or start not in segment_starts(directory):
                 raise
             time.sleep(LOOK_INTERVAL_S)
     return _diagnose_segment(directory, start, next_start, minimum, imported_end)
 
 
-def _was_removed(directory: Path, marker: int | None, start: int) -> bool:
+def _was_removed(directory: Path, marker: int | None, start: int) -> bool | None:
     """Whether the log of a segment that was listed is gone by right: it was the first one, and a manifest says that
     the log begins behind it, or its own manifest is gone like it. A server renames the log first: a moment later its
-    manifest follows. ReplacedError."""
+    manifest follows. None: the log is still there, so another file is missing. ReplacedError."""
     for _ in range(LOOKS_MAX):
         _check_same(directory, marker)
         try:
             starts = segment_starts(directory)
         except FileNotFoundError:
             continue
+        _check_same(directory, marker)  # the segments of a later incarnation say nothing about this one
+        if start in starts:
+            return None
         if not starts or starts[0] < start:
             return False
         if not layout.segment_manifest(directory, start).exists():
@@ -148,6 +155,7 @@ def _was_removed(directory: Path, marker: int | None, start: int) -> bool:
         if marker is not None and written_log_start(directory, starts, marker) > start:
             return True
         time.sleep(LOOK_INTERVAL_S)
+    _check_same(directory, marker)
     return False
 
 

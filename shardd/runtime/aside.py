@@ -7,8 +7,8 @@ Lines know nothing of transports: they wait in `aside()`, which is whatever the 
 A change that has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused
 before it begins where too many wait so already, and is never ended once it has begun.
 
-A send, or a store of an offset, waits `handed_over()`: the engine carries it out, and waits for the device. Where too
-many are with the engine already, it steps aside until its user may hand over another one.
+A send, a store of an offset, or a poll that stores one, waits `handed_over()`: the engine carries it out, and waits
+for the device. Where too many are with the engine already, it steps aside until its user may hand over another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STAND_BESIDE: Final[ContextVar[StepAside]] = ContextVar("stand_beside", default=
 
 
 HAND_OVER: Final[ContextVar[HandOver]] = ContextVar("hand_over", default=nullcontext)
-"""As STEP_ASIDE while it is entered; what is entered cannot be ended any more."""
+"""As STEP_ASIDE until the request is handed over; from then on the request cannot be ended."""
 
 
 def aside() -> AbstractContextManager[None]:

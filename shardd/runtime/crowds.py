@@ -71,6 +71,9 @@ class _Lines:
     def __bool__(self) -> bool:
         return bool(self._owners)
 
+    def has(self, owner: Hashable) -> bool:
+        return owner in self._owners
+
     def put(self, turn: _Turn) -> None:
         addresses = self._owners.setdefault(turn.member.owner, OrderedDict())
         addresses.setdefault(turn.member.address, {})[turn] = None
@@ -120,9 +123,14 @@ class Room:
     def used(self) -> int:
         return self._used
 
-    @property
-    def is_waited_for(self) -> bool:
-        return bool(self._waiting)
+    def passes_nobody(self, owner: Hashable) -> bool:
+        """Whether a newcomer of this owner is before nobody in the line: its owner does not wait, and the owners that
+        wait have their shares already."""
+        return not self._waiting.has(owner) and not self._first_ones()
+
+    def is_wanted_beside(self, owner: Hashable) -> bool:
+        """Whether another owner waits for room, and not for its own share."""
+        return any(turn.member.owner != owner for turn in self._first_ones())
 
     def enter(
         self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1, *, at_work: bool = False
@@ -207,7 +215,7 @@ class Room:
 
     def _next(self) -> tuple[_Turn, list[Member]] | None:
         """Who waits and may come in now: the first in the line, else the owner that has least, if others give way."""
-        first_ones = [*self._waiting.first_ones(lambda turn: not self._is_share_full(turn.member, turn.size))]
+        first_ones = self._first_ones()
         if not first_ones:
             return None
         if self._used + first_ones[0].size <= self._max:
@@ -215,6 +223,9 @@ class Room:
         least = min(first_ones, key=lambda turn: self._owners.get(turn.member.owner, _NOBODY).size)
         victims = self._victims(least.member, least.size)
         return None if victims is None else (least, victims)
+
+    def _first_ones(self) -> list[_Turn]:
+        return [*self._waiting.first_ones(lambda turn: not self._is_share_full(turn.member, turn.size))]
 
     def _victims(self, member: Member, size: int) -> list[Member] | None:
         """Who gives way to it: of the owner with most, the newest. None: that would not be enough."""

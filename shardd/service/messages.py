@@ -3,6 +3,7 @@ without a connection send and poll (docs/protocol/messages.md)."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Final, Protocol
 
 import msgspec
@@ -128,13 +129,11 @@ class MessageService:
                 bytes_max=POLLED_BYTES_MAX,
             )
 
-        answer = await self._requests.ask(
-            identity,
-            Rule.POLL_MESSAGES,
-            (request.stream, request.topic),
-            lambda topic: partition_or_first(topic, request.partition),
-            read,
-        )
+        names = request.stream, request.topic
+        async with handed_over() if request.auto_commit else nullcontext():
+            answer = await self._requests.ask(
+                identity, Rule.POLL_MESSAGES, names, lambda topic: partition_or_first(topic, request.partition), read
+            )
         raise_refusal(answer.status)
         if place_read is None:
             raise RuntimeError("a poll without a partition was answered")

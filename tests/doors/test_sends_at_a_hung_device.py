@@ -1,5 +1,6 @@
-"""A device that answers no sync: sends and stores of offsets that wait for it keep no place of a door, so other users
-are served at each door. Nothing is measured: the crowd is shown to wait still when the others have their answers."""
+"""A device that answers no sync: sends, stores of offsets, and polls that store them, which wait for it, keep no place
+of a door, so other users are served at each door. Nothing is measured: the crowd is shown to wait still when the others
+have their answers."""
 
 from __future__ import annotations
 
@@ -83,9 +84,18 @@ def stores(token: str) -> bytes:
     return request("PUT", "/streams/s/topics/t/consumer-offsets", body, token)
 
 
-@pytest.mark.parametrize("what", [sends, stores], ids=["sends", "stores"])
+def polls(token: str) -> bytes:
+    wanted = "consumer_id=1&partition_id=0&kind=offset&value=0&count=1&auto_commit=true"
+    return request("GET", f"/streams/s/topics/t/messages?{wanted}", None, token)
+
+
+@pytest.mark.parametrize(
+    ("what", "sources"),
+    [(sends, SOURCES), (stores, SOURCES), (polls, SOURCES[:1])],  # a user's polls of several addresses fill the door
+    ids=["sends", "stores", "polls that store"],
+)
 def test_what_waits_for_the_device_over_http_leaves_others_served(
-    device: FaultControl, tmp_path: Path, what: Callable[[str], bytes]
+    device: FaultControl, tmp_path: Path, what: Callable[[str], bytes], sources: list[str]
 ) -> None:
     with HttpServer(tmp_path / "data", device.environment | SETTINGS) as server, contextlib.ExitStack() as held:
         prepare(server)
@@ -93,7 +103,8 @@ def test_what_waits_for_the_device_over_http_leaves_others_served(
         attacker = server.logged_in("attacker", PASSWORD)
         for each in [*others, attacker]:
             held.callback(each.close)
-        waiting = [held.enter_context(server.connect(SOURCES[number % len(SOURCES)])) for number in range(CROWD)]
+        count = CROWD if len(sources) > 1 else 20
+        waiting = [held.enter_context(server.connect(sources[number % len(sources)])) for number in range(count)]
         with hung(device):
             for connection in waiting:
                 connection.sendall(what(attacker.token))

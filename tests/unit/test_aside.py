@@ -17,6 +17,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.slices import Slices
+from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.sessions import Session
 from shardd.transport.door.clients import DoorClient
 from shardd.transport.door.places import (
@@ -54,10 +55,12 @@ class Crowd:
     def _free(self) -> None:
         self.freed += 1
 
-    def begin(self, name: str, user: int, frame_bytes: int = 100, does: Does | None = None) -> Work:
+    def begin(
+        self, name: str, user: int, frame_bytes: int = 100, does: Does | None = None, answer_bytes: int = 0
+    ) -> Work:
         session = Session(1, 1, "192.0.2.1:1", 0)
         session.set_user(user, user)
-        work = Work(1, frame_bytes, frame_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
+        work = Work(1, frame_bytes, frame_bytes + answer_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
         self.places.enter(work)
         work.task = asyncio.get_running_loop().create_task((does or self._execute)(name, work))
         return work
@@ -235,6 +238,54 @@ def test_bytes_of_sends_that_wait_for_the_device_are_bounded_by_user() -> None:
     on_loop(main)()
 
 
+def test_polls_that_store_offsets_count_with_the_answers_that_the_engine_keeps() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, fit = Device(crowd), crowd.handed.of_user_bytes_max // (POLLED_BYTES_MAX + 100)
+        polls = [crowd.begin(f"a{number}", 1, 100, device.send, POLLED_BYTES_MAX) for number in range(fit + 1)]
+        await asyncio.sleep(0)
+        assert fit > 0 and len(device.has) == fit and polls[-1].waiting is not None
+        device.answers.set()
+        await crowd.settle(*polls)
+        assert len(crowd.done) == fit + 1
+
+    on_loop(main)()
+
+
+def test_a_newcomer_for_which_there_is_room_sends_away_nobody_who_waits_for_its_own_share() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, most = Device(crowd), HANDED_MAX // HANDED_USER_SHARE
+        many = [crowd.begin(f"a{number}", 1, does=device.send) for number in range(most + WAITERS_MAX)]
+        await asyncio.sleep(0)
+        assert len(device.has) == most and not crowd.refused
+        other = crowd.begin("b", 2, 1 << 20, device.send)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert device.has[most:] == ["b"] and not crowd.refused
+        device.answers.set()
+        await crowd.settle(*many, other)
+
+    on_loop(main)()
+
+
+def test_a_newcomer_comes_after_a_user_that_waits_for_room_of_others() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, half = Device(crowd), crowd.handed.of_user_bytes_max
+        works = [crowd.begin(name, user, half - 1000, device.send) for name, user in (("a", 1), ("b", 2))]
+        works.append(crowd.begin("c", 3, 1 << 20, device.send))
+        await asyncio.sleep(0)
+        works.append(crowd.begin("d", 4, does=device.send))
+        await asyncio.sleep(0)
+        assert device.has == ["a", "b"] and not crowd.refused
+        device.answers.set()
+        await crowd.settle(*works)
+        assert device.has == ["a", "b", "c", "d"]
+
+    on_loop(main)()
+
+
 def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None:
     """It could be sent away where the request itself does not wait."""
 
@@ -335,6 +386,7 @@ def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> Non
 
 WAITS_OF_THE_ENGINE: Final = (
     ".calls.append",
+    ".calls.read",
     ".calls.store_offset",
     "_calls.flush",
     "_calls.store_offset",
@@ -344,10 +396,13 @@ WAITS_OF_THE_ENGINE: Final = (
 
 
 def handed_functions(tree: ast.AST) -> tuple[set[ast.AST], set[str]]:
-    """What is below `async with handed_over()`, and the names that are used there: of functions that are passed on."""
+    """What is below `async with handed_over()`, perhaps under a condition, and the names that are used there: of
+    functions that are passed on."""
     below = set[ast.AST]()
     for each in ast.walk(tree):
-        if isinstance(each, ast.AsyncWith) and ast.unparse(each.items[0].context_expr) == "handed_over()":
+        if isinstance(each, ast.Call) and "auto_commit=False" in map(ast.unparse, each.keywords):
+            below.add(each)  # a read that stores nothing waits for no sync
+        if isinstance(each, ast.AsyncWith) and ast.unparse(each.items[0].context_expr).startswith("handed_over()"):
             below.update(ast.walk(each))
     return below, {each.id for each in below if isinstance(each, ast.Name)}
 
@@ -364,4 +419,4 @@ def test_each_answer_of_the_engine_that_may_wait_for_the_device_is_awaited_hande
             if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(WAITS_OF_THE_ENGINE):
                 found += 1
                 assert each in below, f"{path.name}:{each.lineno} waits for the device and keeps its place"
-    assert found >= 8
+    assert found >= 10

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from typing import Final, cast
 
 import grpc
@@ -12,6 +14,7 @@ import pytest
 from shardd.doors.liftbridge import endpoint
 from shardd.doors.liftbridge.endpoint import Context, Faults, end
 from shardd.doors.liftbridge.status import invalid
+from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from tests.support.on_loop import on_loop
 
@@ -46,6 +49,49 @@ def test_client_is_gone_before_its_error_the_call_is_cancelled_without_a_line(
     with caplog.at_level(logging.INFO):
         on_loop(main)()
     assert not caplog.records
+
+
+class ToldContext:
+    """Of a call whose client hears how it ends."""
+
+    async def abort(self, _code: grpc.StatusCode, _text: str) -> None:
+        raise grpc.aio.AbortError
+
+
+class Answer:
+    """What a call has when it fails."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ShardError(Status.TASK_TIMEOUT), WorkerLostError("a worker"), ValueError("a fault")],
+    ids=["a request is refused", "a worker is lost", "a fault"],
+)
+def test_call_ends_with_an_error_that_the_library_keeps_its_frames_are_free(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint._log, "disabled", True)  # records that pytest keeps have the frames, too
+    found = list[weakref.ref[Answer]]()
+
+    async def serve() -> None:
+        answer = Answer()
+        found.append(weakref.ref(answer))
+        raise error
+
+    async def main() -> None:
+        try:
+            await serve()
+        except Exception as raised:
+            with pytest.raises(grpc.aio.AbortError) as kept:
+                await end(cast(Context, ToldContext()), raised)
+        assert kept.value.__context__ is error
+        assert found[0]() is None, "without a look for garbage"
+
+    gc.disable()
+    try:
+        on_loop(main)()
+    finally:
+        gc.enable()
 
 
 def test_calls_fail_without_end_one_line_in_an_interval_counts_them(

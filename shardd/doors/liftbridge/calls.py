@@ -44,6 +44,7 @@ LARGE_BYTES_MAX: Final = 256 << 20  # of single messages that are larger than a 
 LARGE_COPIES: Final = 2  # of each: the library has a copy of its own until the client has the message
 LARGE_OF_ADDRESS_BYTES_MAX: Final = LARGE_BYTES_MAX // 2
 GRACE_S: Final = 1.0  # what its client has not taken by then gives way to a user that has less
+LARGE_BYTES_PER_S: Final = 1 << 20  # a client that takes less, after `slow_reader_timeout`, gives way to every user
 _ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn_limits.c
 
 
@@ -243,7 +244,7 @@ class Call:
         its connection when another user needs the room."""
         taken = size * LARGE_COPIES
         member = await self._gate.large.take(self.owner, self.host, self._give_way_unread, taken, at_work=True)
-        return Large(self._gate.large, member, size)
+        return Large(self._gate.large, member, size, self._gate.slow_reader_s + size / LARGE_BYTES_PER_S)
 
     def _give_way_unread(self) -> None:
         self._gate.connections.end(self.address)
@@ -267,25 +268,43 @@ class Call:
 
 
 class Large:
-    """Room of a large message of `size` bytes."""
+    """Room of a large message of `size` bytes, which its client takes in `late_s`, or gives way to users with as much
+    or more."""
 
-    def __init__(self, room: Room, member: Member, size: int) -> None:
+    def __init__(self, room: Room, member: Member, size: int, late_s: float) -> None:
         self._room = room
         self._member = member
         self.size = size
-        self._grace = self._begin()
+        self._late_s = late_s
+        self._begin()
 
-    def _begin(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(GRACE_S, self._room.may_give_way, self._member)
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._grace = loop.call_later(GRACE_S, self._room.may_give_way, self._member)
+        self._late = loop.call_later(self._late_s, self._look)
+
+    def _look(self) -> None:
+        """The message is late: another user that waits has the room."""
+        if not self._member.size:
+            return
+        if self._room.is_wanted_beside(self._member.owner):
+            self._room.leave(self._member)
+            self._member.give_way()
+        else:
+            self._late = asyncio.get_running_loop().call_later(GRACE_S, self._look)
+
+    def _cancel(self) -> None:
+        self._grace.cancel()
+        self._late.cancel()
 
     def again(self) -> None:
         """It is for a further message: its client has taken the one before."""
-        self._grace.cancel()
+        self._cancel()
         self._room.works(self._member)
-        self._grace = self._begin()
+        self._begin()
 
     def leave(self) -> None:
-        self._grace.cancel()
+        self._cancel()
         self._room.leave(self._member)
 
 

@@ -119,6 +119,7 @@ async def end(context: Context, error: Exception) -> None:
     and no line is written."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
+    first = error
     if isinstance(error, ShardError | WorkerLostError):
         error = rpc_error(error)
     try:
@@ -127,6 +128,7 @@ async def end(context: Context, error: Exception) -> None:
         if not isinstance(error, RpcError):
             _faults.tell(error)
             error = RpcError(StatusCode.UNKNOWN, "the server failed; its log says more")
+        _forget_frames(first)
         _forget_frames(error)
         await context.abort(error.code, str(error))
     except grpc.aio.AbortError:

@@ -3,8 +3,8 @@
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
 line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A
 change that has begun, and waits for the device, stands beside in a room of its own: one user may have a quarter of it.
-A send, or a store of an offset, that is with the engine has room that all doors share at the worker: one user may have
-half of it, and waits aside for more.
+A send, a store of an offset, or a poll that stores one, has room that all doors share at the worker while the engine
+has it: one user may have half of that room, and further requests of the user wait aside.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNDER_WAY_BYTES_MAX: Final = 64 << 20
 ASIDE_BYTES_MAX: Final = 32 << 20  # of requests that wait in a line
 BEGUN_BYTES_MAX: Final = 32 << 20  # of changes that wait for the device
 BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 4
-HANDED_BYTES_MAX: Final = 128 << 20  # of sends and stores of all doors that the engine of a worker has,
-HANDED_POOL_PART: Final = 8  # at most one part of its pool in so many: in blocks of the pool they may have twice that
+HANDED_BYTES_MAX: Final = 128 << 20  # of sends, stores and polls that store, of all doors, at the engine of a worker
+HANDED_POOL_PART: Final = 8  # the room is at most this part of the engine's pool, whose blocks may be twice as large
 HANDED_MAX: Final = 2_048  # of its CALLS_MAX
 HANDED_USER_SHARE: Final = 2  # one user has at most 1/2 of them
 ASIDE_BYTES_MIN: Final = 8 << 10  # as which a smaller one counts: so many bytes hold it and its task
@@ -80,9 +80,9 @@ class Handed:
         self.of_user_bytes_max: Final = bytes_max // HANDED_USER_SHARE
         self.room: Final = Room(bytes_max, self.of_user_bytes_max)
 
-    def size_of(self, frame_bytes: int) -> int:
-        """As which such a request counts."""
-        return min(max(frame_bytes, self.bytes_min), self.of_user_bytes_max)
+    def size_of(self, cost_bytes: int) -> int:
+        """As which such a request counts, with its answer, which the engine keeps until the device has answered."""
+        return min(max(cost_bytes, self.bytes_min), self.of_user_bytes_max)
 
 
 class Places:
@@ -177,9 +177,9 @@ class Places:
             self.enter(work)
 
     async def _handed_member(self, work: Work) -> Member:
-        """Requests of one user keep their order."""
-        room, size = self._handed.room, self._handed.size_of(work.frame_bytes)
-        if not room.is_waited_for:
+        """Who waits has the next turn, unless the newcomer takes nobody's."""
+        room, size = self._handed.room, self._handed.size_of(work.cost_bytes)
+        if room.passes_nobody(work.owner):
             try:
                 return room.enter(work.owner, "", _stays, size, at_work=True)
             except FullError:

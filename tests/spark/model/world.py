@@ -36,7 +36,7 @@ class BrokenPromiseError(AssertionError):
 @dataclass
 class History:
     """One incarnation of one partition. `floor`: offsets below it were deleted; `over`: it is another one's turn.
-    `life`: how often its files were put back; `shared`: up to there it has what it had in the life before. `sparse`,
+    `life`: how often its files were put back; `shared`: up to there it has what it had in each life before. `sparse`,
     `isolated`: offsets without a message, and those of damaged ones that an operator has given up. `ahead`: from there
     on times are those of a clock that was an hour ahead."""
 
@@ -45,7 +45,7 @@ class History:
     over: bool = False
     changes: int = 0  # that took something away
     life: int = 0
-    shared: int = 0
+    shared: tuple[int, ...] = ()
     sparse: set[int] = field(default_factory=set)
     isolated: set[int] = field(default_factory=set)
     ahead: int | None = None
@@ -247,7 +247,8 @@ class World:
                 old.over, old.changes = True, old.changes + 1
                 floor = self.bounds(key[0])[key[1]].first
                 made = self.histories[key] = old.copy(count)
-                made.floor, made.changes, made.life, made.shared = floor, 1, old.life + 1, count
+                made.floor, made.changes, made.life = floor, 1, old.life + 1
+                made.shared = (*(min(each, count) for each in old.shared), count)
 
     def replace(self) -> None:
         """Another server under the same address, which a script has set up as it did the first."""

@@ -1,5 +1,5 @@
-"""The model of model/ about a stream that has read nothing of a life: an older copy of the directory is put back, and
-a copy of that one again, before the stream has its next batch."""
+"""The model of model/ about lives of a directory of which older copies are put back: a stream that has read nothing of
+one of them, and an archive of one before, of which the server has no message any more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from shardd.client.marks import Verdict
 from shardd.spark import rollbacks
 from shardd.spark.rollbacks import Rollbacks
+from tests.spark.direct import batch
 from tests.spark.model.run import Model
 from tests.spark.model.world import STREAM, BrokenPromiseError, World
 
@@ -74,3 +75,29 @@ def test_a_planted_fault_about_a_missed_life_is_found(
     plant(monkeypatch)
     with pytest.raises(BrokenPromiseError, match="a stream goes on at"):
         _begin_behind_a_missed_life(tmp_path, reads_what_is_lost=reads_what_is_lost)
+
+
+def test_an_archive_of_an_earlier_life_that_retention_passes_is_given_up_by_the_model(tmp_path: Path) -> None:
+    """Nothing of it can be compared any more (docs/spark.md), so the model takes another place, as an operator has
+    to."""
+    world = World(tmp_path)
+    try:
+        model = Model(world, seed=1, restores=False, restarts=False)
+        world.send("rows", 0, KEPT)
+        path, counts = world.copy()
+        world.send("rows", 0, LOST)
+        world.settle()
+        world.archive("rows", path=False)
+        world.put_back(path, counts)
+        world.send("rows", 0, 20 * KEPT)
+        world.settle()
+        world.delete_segments("rows", 0, 2)
+        first = world.history("rows", 0).floor
+        assert first > KEPT + LOST
+        more = {"archivePath": str(world.archive_root), "failOnDataLoss": "false"}
+        reader = batch(world.options(subscribe=f"`{STREAM}`/rows", **more))
+        for task in reader.partitions():
+            model._finish(model._reading(reader, task, lenient=True))
+        assert model.counts["rows"] == KEPT + 20 * KEPT - first
+    finally:
+        world.close()

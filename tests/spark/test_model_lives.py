@@ -77,10 +77,10 @@ def test_a_planted_fault_about_a_missed_life_is_found(
         _begin_behind_a_missed_life(tmp_path, reads_what_is_lost=reads_what_is_lost)
 
 
-def test_an_archive_of_an_earlier_life_that_retention_passes_is_given_up_by_the_model(tmp_path: Path) -> None:
-    """Nothing of it can be compared any more (docs/spark.md), so the model takes another place, as an operator has
-    to."""
-    world = World(tmp_path)
+def _read_with_an_archive_of_an_earlier_life(directory: Path, *, deletes: bool) -> None:
+    """A run archives messages that the server loses when a copy is put back. All rows of the server are read beside
+    that archive, also when the server has deleted the offsets of it."""
+    world = World(directory)
     try:
         model = Model(world, seed=1, restores=False, restarts=False)
         world.send("rows", 0, KEPT)
@@ -88,12 +88,14 @@ def test_an_archive_of_an_earlier_life_that_retention_passes_is_given_up_by_the_
         world.send("rows", 0, LOST)
         world.settle()
         world.archive("rows", path=False)
+        assert list(world.archive_root.rglob("*.parquet"))
         world.put_back(path, counts)
         world.send("rows", 0, 20 * KEPT)
         world.settle()
-        world.delete_segments("rows", 0, 2)
+        if deletes:
+            world.delete_segments("rows", 0, 2)
         first = world.history("rows", 0).floor
-        assert first > KEPT + LOST
+        assert first > KEPT + LOST if deletes else first == 0
         more = {"archivePath": str(world.archive_root), "failOnDataLoss": "false"}
         reader = batch(world.options(subscribe=f"`{STREAM}`/rows", **more))
         for task in reader.partitions():
@@ -101,3 +103,20 @@ def test_an_archive_of_an_earlier_life_that_retention_passes_is_given_up_by_the_
         assert model.counts["rows"] == KEPT + 20 * KEPT - first
     finally:
         world.close()
+
+
+def test_an_archive_of_an_earlier_life_is_not_read(tmp_path: Path) -> None:
+    _read_with_an_archive_of_an_earlier_life(tmp_path, deletes=False)
+
+
+def test_an_archive_of_an_earlier_life_that_retention_passes_is_given_up_by_the_model(tmp_path: Path) -> None:
+    """Nothing of it can be compared any more (docs/spark.md), so an operator has to name another place."""
+    _read_with_an_archive_of_an_earlier_life(tmp_path, deletes=True)
+
+
+def test_a_planted_fault_about_archives_of_an_earlier_life_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollbacks, "foreign_archives", lambda *_, **__: frozenset())
+    with pytest.raises(BrokenPromiseError, match="offset 20 is b'rows:0:20:"):
+        _read_with_an_archive_of_an_earlier_life(tmp_path, deletes=False)

@@ -247,11 +247,11 @@ class Queries:
 
     @staticmethod
     def _before(side: Side, key: tuple[str, int, int, int], history: History, start: int) -> tuple[int, int]:
-        """Where a stream goes on that has read nothing of this life: where it was in the one before, if that had the
-        same messages up to there, else at what was kept when it was planned."""
+        """Where a stream goes on that has read nothing of this life: where it was in the last one that it has read, if
+        that had the same messages up to there, else at what was kept when it was planned."""
         for life in range(history.life - 1, -1, -1):
             _, following = side.seen.get((*key[:3], life), (0, None))
-            if following is not None and following > history.shared:
+            if following is not None and following > history.shared[life]:
                 break
             if following is not None:
                 return following, following

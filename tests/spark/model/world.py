@@ -13,9 +13,11 @@ from shardd.backup.create import create_backup
 from shardd.backup.restore import restore_backup
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection, decode_reply
 from shardd.protocol.extensions import ExtensionCode
+from shardd.spark import archive_listing
 from shardd.spark.pipelines import archive, vacuum
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError, Source
+from shardd.spark.positions import TopicName
 from tests.spark.support import DEADLINE_S, DELETE_SEGMENTS
 from tests.support import wire
 from tests.support.ports import free_port
@@ -36,7 +38,7 @@ class BrokenPromiseError(AssertionError):
 @dataclass
 class History:
     """One incarnation of one partition. `floor`: offsets below it were deleted; `over`: it is another one's turn.
-    `life`: how often its files were put back; `shared`: up to there it has what it had in the life before. `sparse`,
+    `life`: how often its files were put back; `shared`: up to there it has what it had in each life before. `sparse`,
     `isolated`: offsets without a message, and those of damaged ones that an operator has given up. `ahead`: from there
     on times are those of a clock that was an hour ahead."""
 
@@ -45,7 +47,7 @@ class History:
     over: bool = False
     changes: int = 0  # that took something away
     life: int = 0
-    shared: int = 0
+    shared: tuple[int, ...] = ()
     sparse: set[int] = field(default_factory=set)
     isolated: set[int] = field(default_factory=set)
     ahead: int | None = None
@@ -190,6 +192,7 @@ class World:
         known, first = self.history(topic, partition), self.bounds(topic)[partition].first
         known.changes += first > known.floor
         known.floor = first
+        self._give_up_archive(topic, partition)
 
     def add_partition(self, topic: str) -> None:
         if len(self.partitions(topic)) < PARTITIONS_MAX:
@@ -247,7 +250,8 @@ class World:
                 old.over, old.changes = True, old.changes + 1
                 floor = self.bounds(key[0])[key[1]].first
                 made = self.histories[key] = old.copy(count)
-                made.floor, made.changes, made.life, made.shared = floor, 1, old.life + 1, count
+                made.floor, made.changes, made.life = floor, 1, old.life + 1
+                made.shared = (*(min(each, count) for each in old.shared), count)
 
     def replace(self) -> None:
         """Another server under the same address, which a script has set up as it did the first."""
@@ -277,6 +281,17 @@ class World:
             lives = [self.history(topic, n) for n in self.partitions(topic)]
             if not any(each.floor or each.life or each.isolated for each in lives):  # nothing is gone, nor put back
                 raise BrokenPromiseError(f"an archive run fails without a reason: {error}") from error
+
+    def _give_up_archive(self, topic: str, partition: int) -> None:
+        """Files of an earlier life, of which the server has nothing any more, cannot be compared. An operator names
+        another place before that; here they are gone from the one there is."""
+        known, name = self.history(topic, partition), TopicName(STREAM, topic)
+        listing = archive_listing.list_topic(str(self.archive_root), name)
+        files = listing.get((partition, self.now[topic, partition]), archive_listing.History()).files
+        end = max((each.end for each in files), default=0)
+        if known.shared and min(known.shared) < end <= known.floor:
+            for each in files:
+                Path(each.path).unlink()
 
     def vacuum(self) -> None:
         if self.archive_root.exists():

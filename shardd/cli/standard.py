@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -141,7 +142,8 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         _hush()
         raise
     finally:
-        work.close()  # interrupted before it began
+        with suppress(RuntimeError):  # what ends in there may need the loop, which is closed
+            work.close()  # interrupted before it began
 
 
 def _hush() -> None:

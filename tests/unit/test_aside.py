@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
-import pytest
-
-import shardd
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
 from shardd.runtime.fair_turns import FairTurns
@@ -33,11 +28,8 @@ from shardd.transport.door.places import (
 )
 from tests.support.on_loop import on_loop
 
-PACKAGE: Final = Path(__file__).parents[2] / "shardd"
 POOL_BYTES: Final = 256 << 20
 WAITERS_MAX: Final = ASIDE_BYTES_MAX // ASIDE_BYTES_MIN
-SERVICES: Final = ("service", "security")  # what requests are carried out by
-PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
 Does = Callable[[str, Work], Coroutine[Any, Any, None]]
 
 
@@ -312,31 +304,6 @@ def test_a_task_that_a_request_has_made_keeps_the_place_of_the_request() -> None
     on_loop(main)()
 
 
-def primitives(tree: ast.AST) -> list[str]:
-    """Locks of asyncio that a module makes."""
-    return [
-        node.func.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "asyncio"
-        and node.func.attr in PRIMITIVES
-    ]
-
-
-@pytest.mark.parametrize("package", SERVICES)
-def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
-    """They wait in FairTurns, or in a lock of Slices: both step aside."""
-    modules = sorted((PACKAGE / package).glob("*.py"))
-    assert modules
-    assert {path.name: found for path in modules if (found := primitives(ast.parse(path.read_text())))} == {}
-
-
-def test_the_walk_over_services_would_find_a_lock() -> None:
-    assert primitives(ast.parse("class A:\n    def __init__(self):\n        self.x = asyncio.Lock()\n")) == ["Lock"]
-
-
 def test_a_computation_comes_while_the_turn_is_on_its_way_to_another_it_waits_aside() -> None:
     """A lock is free from its release until the task of the next one runs, which has it all the same."""
 
@@ -361,62 +328,3 @@ def test_a_computation_comes_while_the_turn_is_on_its_way_to_another_it_waits_as
         assert asides == 1
 
     on_loop(main)()
-
-
-def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> None:
-    """Whatever it is made for: the device may stand still."""
-    found = 0
-    elsewhere = {"_resume", "clean_expired_tokens", "expire_producers"}  # passes for which no request waits
-    for path in sorted((Path(shardd.__file__).parent / "service").glob("*.py")):
-        tree = ast.parse(path.read_text())
-        stands, passes = set[ast.AST](), set[ast.AST]()
-        for each in ast.walk(tree):
-            if isinstance(each, ast.With) and any(ast.unparse(item.context_expr) == "beside()" for item in each.items):
-                stands.update(ast.walk(each))
-            elif isinstance(each, ast.AsyncFunctionDef) and each.name in elsewhere:
-                passes.update(ast.walk(each))
-        for each in ast.walk(tree):
-            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith("metadata.submit"):
-                found += 1
-                assert each in stands or each in passes, (
-                    f"{path.name}:{each.lineno} waits for the device and keeps its place"
-                )
-    assert found >= 3
-
-
-WAITS_OF_THE_ENGINE: Final = (
-    ".calls.append",
-    ".calls.read",
-    ".calls.store_offset",
-    "_calls.flush",
-    "_calls.store_offset",
-    "_calls.delete_offset",
-    "_calls.delete_segments",
-)
-
-
-def handed_functions(tree: ast.AST) -> tuple[set[ast.AST], set[str]]:
-    """What is below `async with handed_over()`, perhaps under a condition, and the names that are used there: of
-    functions that are passed on."""
-    below = set[ast.AST]()
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Call) and "auto_commit=False" in map(ast.unparse, each.keywords):
-            below.add(each)  # a read that stores nothing waits for no sync
-        if isinstance(each, ast.AsyncWith) and ast.unparse(each.items[0].context_expr).startswith("handed_over()"):
-            below.update(ast.walk(each))
-    return below, {each.id for each in below if isinstance(each, ast.Name)}
-
-
-def test_each_answer_of_the_engine_that_may_wait_for_the_device_is_awaited_handed_over() -> None:
-    found = 0
-    for path in sorted((PACKAGE / "service").glob("*.py")):
-        tree = ast.parse(path.read_text())
-        below, names = handed_functions(tree)
-        for each in ast.walk(tree):
-            if isinstance(each, ast.AsyncFunctionDef) and each.name in names:
-                below.update(ast.walk(each))
-        for each in ast.walk(tree):
-            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(WAITS_OF_THE_ENGINE):
-                found += 1
-                assert each in below, f"{path.name}:{each.lineno} waits for the device and keeps its place"
-    assert found >= 10

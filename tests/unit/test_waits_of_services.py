@@ -1,0 +1,97 @@
+"""Requests that wait hold nothing that others need: walks over the source of all that carries requests out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+PACKAGE: Final = Path(__file__).parents[2] / "shardd"
+SERVICES: Final = ("service", "security")  # what requests are carried out by
+PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
+
+
+def primitives(tree: ast.AST) -> list[str]:
+    """Locks of asyncio that a module makes."""
+    return [
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "asyncio"
+        and node.func.attr in PRIMITIVES
+    ]
+
+
+@pytest.mark.parametrize("package", SERVICES)
+def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
+    """They wait in FairTurns, or in a lock of Slices: both step aside."""
+    modules = sorted((PACKAGE / package).glob("*.py"))
+    assert modules
+    assert {path.name: found for path in modules if (found := primitives(ast.parse(path.read_text())))} == {}
+
+
+def test_the_walk_over_services_would_find_a_lock() -> None:
+    assert primitives(ast.parse("class A:\n    def __init__(self):\n        self.x = asyncio.Lock()\n")) == ["Lock"]
+
+
+def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> None:
+    """Whatever it is made for: the device may stand still."""
+    found = 0
+    elsewhere = {"_resume", "clean_expired_tokens", "expire_producers"}  # passes for which no request waits
+    for path in sorted((PACKAGE / "service").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        stands, passes = set[ast.AST](), set[ast.AST]()
+        for each in ast.walk(tree):
+            if isinstance(each, ast.With) and any(ast.unparse(item.context_expr) == "beside()" for item in each.items):
+                stands.update(ast.walk(each))
+            elif isinstance(each, ast.AsyncFunctionDef) and each.name in elsewhere:
+                passes.update(ast.walk(each))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith("metadata.submit"):
+                found += 1
+                assert each in stands or each in passes, (
+                    f"{path.name}:{each.lineno} waits for the device and keeps its place"
+                )
+    assert found >= 3
+
+
+WAITS_OF_THE_ENGINE: Final = (
+    ".calls.append",
+    ".calls.read",
+    ".calls.store_offset",
+    "_calls.flush",
+    "_calls.store_offset",
+    "_calls.delete_offset",
+    "_calls.delete_segments",
+)
+
+
+def handed_functions(tree: ast.AST) -> tuple[set[ast.AST], set[str]]:
+    """What is below `async with handed_over()`, perhaps under a condition, and the names that are used there: of
+    functions that are passed on."""
+    below = set[ast.AST]()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call) and "auto_commit=False" in map(ast.unparse, each.keywords):
+            below.add(each)  # a read that stores nothing waits for no sync
+        if isinstance(each, ast.AsyncWith) and ast.unparse(each.items[0].context_expr).startswith("handed_over()"):
+            below.update(ast.walk(each))
+    return below, {each.id for each in below if isinstance(each, ast.Name)}
+
+
+def test_each_answer_of_the_engine_that_may_wait_for_the_device_is_awaited_handed_over() -> None:
+    found = 0
+    for path in sorted((PACKAGE / "service").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        below, names = handed_functions(tree)
+        for each in ast.walk(tree):
+            if isinstance(each, ast.AsyncFunctionDef) and each.name in names:
+                below.update(ast.walk(each))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).endswith(WAITS_OF_THE_ENGINE):
+                found += 1
+                assert each in below, f"{path.name}:{each.lineno} waits for the device and keeps its place"
+    assert found >= 10

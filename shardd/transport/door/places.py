@@ -148,15 +148,8 @@ class Places:
             member = self._begun.enter(work.owner, "", _stays, size, at_work=True)
         except FullError:
             raise _too_many() from None
-        work.has_begun = True
-        self.leave(work)
-        self._freed()
-        try:
+        with self._lent(work, self._begun, member):
             yield
-        finally:
-            work.has_begun = False
-            self._begun.leave(member)
-            self.enter(work)
 
     @asynccontextmanager
     async def handed_over(self, work: Work) -> AsyncIterator[None]:
@@ -166,6 +159,12 @@ class Places:
             yield
             return
         member = await self._handed_member(work)
+        with self._lent(work, self._handed.room, member):
+            yield
+
+    @contextmanager
+    def _lent(self, work: Work, room: Room, member: Member) -> Iterator[None]:
+        """While it cannot be ended any more, `member` of a room, it leaves its place to others."""
         work.has_begun = True
         self.leave(work)
         self._freed()
@@ -173,7 +172,7 @@ class Places:
             yield
         finally:
             work.has_begun = False
-            self._handed.room.leave(member)
+            room.leave(member)
             self.enter(work)
 
     async def _handed_member(self, work: Work) -> Member:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from shardd.client.values import PartitionBounds, Permissions, StreamRights, Top
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
 from tests.client.topics import make, taken
-from tests.server.test_supervisor import wait_until
+from tests.server.given_up import give_up_shard_1
 from tests.support.server import ONE_SHARD, Server
 
 PASSWORD: Final = "sender-secret"
@@ -136,22 +134,13 @@ def test_producer_whose_question_for_bounds_is_refused_blames_no_right(
 PARTITIONS: Final = 8
 OPEN, CLOSED = ([each for each in range(PARTITIONS) if owner(namespace(0, 0, each), 2) == shard] for shard in (0, 1))
 OPEN_KEYS: Final = [key for key in (b"%d" % each for each in range(40)) if by_key(key, b"", PARTITIONS) in OPEN]
-VERSION_AT: Final = 8  # of the header of state.messages
 
 
 @pytest.fixture
 def partly_open(tmp_path: Path) -> Iterator[Topic]:
     """The shard of the other partitions was given up before the topic was made."""
     with Server(tmp_path / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}) as server:
-        log = server.data_dir / "state.messages"
-        header = log.read_bytes()[:16]
-        with log.open("r+b") as file:
-            file.seek(VERSION_AT)
-            file.write(struct.pack("<I", 99))
-        os.kill(server.running_workers()[1], signal.SIGKILL)
-        wait_until(lambda: "shard 1 is given up" in server.log(), "given up")
-        with log.open("r+b") as file:
-            file.write(header)
+        give_up_shard_1(server)
         yield Topic(server, "partly", PARTITIONS, deadline_s=5)
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import struct
-
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
 from tests.conftest import MakeServer
-from tests.server.test_supervisor import wait_until
+from tests.server.given_up import give_up_shard_1
 from tests.support import wire
 from tests.support.wire import Wire, connect
 
 LOST = 11001
-VERSION_AT = 8  # of the header of state.messages
 SHARDS, PARTITIONS = 2, 16
 
 
@@ -24,15 +19,7 @@ def test_a_given_up_shard_and_the_ones_that_go_on(make_server: MakeServer) -> No
         client.login()
         client.create_stream("s")
         client.create_topic("s", "t", PARTITIONS)
-    log = server.data_dir / "state.messages"
-    header = log.read_bytes()[:16]
-    with log.open("r+b") as file:
-        file.seek(VERSION_AT)
-        file.write(struct.pack("<I", 99))
-    os.kill(server.running_workers()[1], signal.SIGKILL)
-    wait_until(lambda: "shard 1 is given up; the others go on without its partitions" in server.log(), "given up")
-    with log.open("r+b") as file:
-        file.write(header)
+    give_up_shard_1(server)
     mine = [number for number in range(PARTITIONS) if owner(namespace(0, 0, number), SHARDS) == 0]
     lost = [number for number in range(PARTITIONS) if number not in mine]
     assert mine

@@ -260,7 +260,7 @@ def _about_table(partition: Path, incarnation: int | None, sides: _Sides) -> Non
 
 
 def _add_unread(sides: _Sides, error: OSError | ValueError) -> None:
-    """What lies beside a log and cannot be read closes no partition."""
+    """Adds a file beside the log that cannot be read: its partition is opened without it."""
     sides.costs.append(f"{error}: `shardd doctor log` says what that costs, and the way out")
 
 

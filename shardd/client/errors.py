@@ -134,7 +134,7 @@ class GroupInUseError(ClientError):
 
 
 class GroupDeletedError(ClientError):
-    """Somebody has deleted the group of a member, with its stored offsets. The next call makes the group anew, and
+    """The group of a member was deleted, with its stored offsets. The next call of the member makes the group anew, and
     reads from `start`."""
 
 

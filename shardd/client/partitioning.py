@@ -81,8 +81,8 @@ def checked(partition: int) -> int:
 async def partitions_of(
     client: Client, stream: Identifier, topic: Identifier, deadline_s: float | None = None
 ) -> int | None:
-    """How many a topic has. None: there is no such topic. For bounds the right to send is enough, at a server that has
-    them. RightNeededError, ClientError."""
+    """The number of partitions of a topic; None: the topic does not exist. A server that has the command for bounds
+    asks for the right to send alone. RightNeededError, ClientError."""
     try:
         found = await client.call(commands.topic(stream, topic), deadline_s)
     except PermissionDeniedError as error:

@@ -164,7 +164,7 @@ class Places:
 
     @contextmanager
     def _lent(self, work: Work, room: Room, member: Member) -> Iterator[None]:
-        """While it cannot be ended any more, `member` of a room, it leaves its place to others."""
+        """While `work` is a `member` of `room` and cannot be cancelled, its place is free for others."""
         work.has_begun = True
         self.leave(work)
         self._freed()

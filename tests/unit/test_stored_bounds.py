@@ -111,6 +111,7 @@ BOUNDS: Final[dict[str, dict[str, Shared | str]]] = {
     },
     "shardd/log/borders.py": dict.fromkeys(("GAPS_MAX", "CANDIDATES_MAX", "HASHED_BYTES_MAX"), WORK),
     "shardd/log/damage_survey.py": {"RANGES_MAX": WORK},
+    "shardd/log/diagnosis.py": {"LOOKS_MAX": WORK},
     "shardd/log/file_modes.py": {"_DEPTH_MAX": WORK},
     "shardd/log/layout.py": dict.fromkeys(("_U32_MAX", "_U64_MAX"), RANGE),
     "shardd/log/offsets_table.py": {

@@ -22,11 +22,14 @@ from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
+    from shardd.client.commands import Command
+    from shardd.client.values import TopicBounds
 
 Partitioner = Callable[[bytes, bytes, int], int]
 """(key, payload, partitions) -> partition"""
 
 _REFUSED_PAUSE_S: Final = 0.1  # between two tries at a server that refuses connections
+_FOR_SENDER: Final = 8  # flag of get_partition_bounds, version 4
 _P1: Final = 2654435761
 _P2: Final = 2246822519
 _P3: Final = 3266489917
@@ -78,6 +81,21 @@ def checked(partition: int) -> int:
     return partition
 
 
+def bounds_for_sender(stream: Identifier, topic: Identifier) -> Command[TopicBounds]:
+    """`commands.bounds`, for a user who may send and perhaps not poll (docs/extensions.md#get-partition-bounds)."""
+    plain = commands.bounds(stream, topic)
+    return plain._replace(payload=bytes((plain.payload[0] | _FOR_SENDER,)) + plain.payload[1:])
+
+
+async def _bounds(client: Client, stream: Identifier, topic: Identifier, deadline_s: float | None) -> TopicBounds:
+    try:
+        return await client.call(bounds_for_sender(stream, topic), deadline_s)
+    except InvalidRequestError as refusal:  # from a shardd before version 4
+        if refusal.status != statuses.INVALID_FORMAT:
+            raise
+        return await client.call(commands.bounds(stream, topic), deadline_s)
+
+
 async def partitions_of(
     client: Client, stream: Identifier, topic: Identifier, deadline_s: float | None = None
 ) -> int | None:
@@ -87,7 +105,7 @@ async def partitions_of(
         found = await client.call(commands.topic(stream, topic), deadline_s)
     except PermissionDeniedError as error:
         try:
-            bounds = await client.call(commands.bounds(stream, topic), deadline_s)
+            bounds = await _bounds(client, stream, topic, deadline_s)
         except PermissionDeniedError:
             needs = "send_messages, at an older shardd poll_messages or read_topic, too, to choose partitions"
             raise RightNeededError(f"a producer of topic {stream}/{topic} needs the right {needs}", error) from None

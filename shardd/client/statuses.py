@@ -137,6 +137,7 @@ REMEDIES: Final = {
 """What the name does not say, and what helps."""
 
 INVALID_COMMAND: Final = 3
+INVALID_FORMAT: Final = 4
 FEATURE_UNAVAILABLE: Final = 5
 STREAM_NOT_FOUND: Final = 1009
 TOPIC_NOT_FOUND: Final = 2010

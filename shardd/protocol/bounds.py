@@ -21,6 +21,7 @@ SEGMENTS_MAX: Final = 1_000_000  # of one reply
 _LIST_SEGMENTS: Final = 1
 _TELL_EPOCHS: Final = 2  # version 2
 _ASK_SYNC: Final = 4  # version 3
+_FOR_SENDER: Final = 8  # version 4
 _PARTITION: Final = struct.Struct("<IIQQQQQQI")
 _SEGMENT: Final = struct.Struct("<QQQBB")
 _EPOCH: Final = struct.Struct("<IQ")
@@ -39,11 +40,14 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
     segments: bool = False
     epochs: bool = False
     sync: bool = False  # what is not on the device is to come there soon
+    for_sender: bool = False  # who wants to know how many partitions there are
 
     @classmethod
     def read(cls, reader: Reader) -> GetPartitionBounds:
         flags, count = reader.u8(), reader.u32()
-        if flags & ~(_LIST_SEGMENTS | _TELL_EPOCHS | _ASK_SYNC) or not 1 <= count <= TOPICS_MAX:
+        known = _LIST_SEGMENTS | _TELL_EPOCHS | _ASK_SYNC | _FOR_SENDER
+        is_mixed = flags & _FOR_SENDER and flags & (_LIST_SEGMENTS | _ASK_SYNC)
+        if flags & ~known or is_mixed or not 1 <= count <= TOPICS_MAX:
             raise ShardError(Status.INVALID_FORMAT, f"flags {flags}, {count} topics")
         topics, total = [], 0
         for _ in range(count):
@@ -55,12 +59,12 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
             if len(set(ids)) != partitions:
                 raise ShardError(Status.INVALID_FORMAT, "a partition twice")
             topics.append(TopicSelection(stream, topic, ids))
-        asked = (bool(flags & each) for each in (_LIST_SEGMENTS, _TELL_EPOCHS, _ASK_SYNC))
+        asked = (bool(flags & each) for each in (_LIST_SEGMENTS, _TELL_EPOCHS, _ASK_SYNC, _FOR_SENDER))
         return cls(tuple(topics), *asked)
 
     def encode(self) -> bytes:
         flags = (_LIST_SEGMENTS if self.segments else 0) | (_TELL_EPOCHS if self.epochs else 0)
-        flags |= _ASK_SYNC if self.sync else 0
+        flags |= (_ASK_SYNC if self.sync else 0) | (_FOR_SENDER if self.for_sender else 0)
         parts = [wire.u8(flags), wire.u32(len(self.topics))]
         for each in self.topics:
             ids = struct.pack(f"<{len(each.partitions)}I", *each.partitions)

@@ -108,7 +108,7 @@ EXTENSIONS: Final = (
     Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
     Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
     Extension(ExtensionCode.ANNOUNCE_HEARTBEAT, 1, "announce_heartbeat"),
-    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 3, "get_partition_bounds"),
+    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 4, "get_partition_bounds"),
     Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
     Extension(ExtensionCode.UNUSED_OFFSETS, 1, "unused_offsets"),
     Extension(ExtensionCode.SEND_ONCE_DIGEST, 1, "send_once_digest"),

@@ -67,14 +67,10 @@ class BoundsService:
         identity: Identity,
         request: bounds.GetPartitionBounds,
         keep: Keep[PartitionBounds, Kept],
-        *,
-        answers_senders: bool = False,
     ) -> list[TopicPartitions[Kept]]:
-        """In the order of the request. `keep` may run in helper threads. `answers_senders`: the right to send is
-        enough, where no files are listed and nothing is synced; Liftbridge takes an answer for the right to read.
-        4, 1009, 2010, 41, 3007, 2015."""
-        to_senders = answers_senders and not (request.segments or request.sync)
-        selected = self._select(identity, request, to_senders=to_senders)
+        """In the order of the request. `keep` may run in helper threads. An answer tells that the user may poll, unless
+        the request is that of a sender. 4, 1009, 2010, 41, 3007, 2015."""
+        selected = self._select(identity, request)
         found: list[TopicPartitions[Kept]] = [
             TopicPartitions(*_names(stream, topic), []) for stream, topic, _ in selected
         ]
@@ -87,13 +83,13 @@ class BoundsService:
             await self._statistics.take(identity, self._find(identity, selected, found, keep))
         return found
 
-    def _select(self, identity: Identity, request: bounds.GetPartitionBounds, *, to_senders: bool) -> _Selected:
+    def _select(self, identity: Identity, request: bounds.GetPartitionBounds) -> _Selected:
         """Every partition that is asked for, none of them twice."""
         selected: _Selected = []
         topics, total, state = set(), 0, self._metadata.state
         for selection in request.topics:
             stream, topic = base.topic_of(state, selection.stream, selection.topic)
-            if not (to_senders and base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic)):
+            if not (request.for_sender and base.permitted(state, identity, Rule.SEND_MESSAGES, stream, topic)):
                 base.require(state, identity, Rule.POLL_MESSAGES, stream, topic)
             if topic.incarnation in topics:
                 raise ShardError(Status.INVALID_FORMAT, "a topic twice")
@@ -112,7 +108,7 @@ class BoundsService:
         found: list[TopicPartitions[Kept]],
         keep: Keep[PartitionBounds, Kept],
     ) -> Iterator[None]:
-        """A caller without the right to poll wants the count: zeros stand for a partition that is not open."""
+        """A sender without the right to poll wants the count: zeros stand for a partition that is not open."""
         for (stream, topic, partitions), of_topic in zip(selected, found, strict=True):
             reads = base.permitted(self._metadata.state, identity, Rule.POLL_MESSAGES, stream, topic)
             for partition in partitions:

@@ -12,9 +12,15 @@ from typing import Final
 
 import pytest
 
-from shardd.client import Client, Consumer, Producer, commands
-from shardd.client.errors import DeliveryError, InvalidRequestError, PermissionDeniedError, UnavailableError
-from shardd.client.partitioning import by_key
+from shardd.client import Client, Consumer, Producer, commands, partitioning
+from shardd.client.errors import (
+    DeliveryError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    RightNeededError,
+    UnavailableError,
+)
+from shardd.client.partitioning import bounds_for_sender, by_key
 from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
@@ -131,6 +137,33 @@ def test_producer_whose_question_for_bounds_is_refused_blames_no_right(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("may_poll", [True, False])
+def test_producer_of_a_server_that_knows_no_sender_asks_as_a_reader(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, may_poll: bool
+) -> None:
+    """A shardd with an earlier version of the command takes no such flag (status 4), and asks for the right to poll."""
+    monkeypatch.setattr(partitioning, "_FOR_SENDER", 0x80)
+
+    async def main() -> None:
+        async with Client(topic.admin) as admin:
+            found = await admin.stream(topic.name)
+            assert found is not None
+            rights = TopicRights(poll_messages=may_poll, send_messages=True)
+            await admin.call(
+                commands.update_permissions(
+                    topic.name, Permissions(streams={found[0].id: StreamRights(topics={0: rights})})
+                )
+            )
+        async with Client(topic.url) as client, Producer(client, topic.name, "t") as producer:
+            if may_poll:
+                assert {(await producer.send_and_wait(b"x")).partition for _ in range(2)} == {0, 1}
+            else:
+                with pytest.raises(RightNeededError, match="at an older shardd poll_messages or read_topic"):
+                    await producer.send(b"x")
+
+    asyncio.run(main())
+
+
 PARTITIONS: Final = 8
 OPEN, CLOSED = ([each for each in range(PARTITIONS) if owner(namespace(0, 0, each), 2) == shard] for shard in (0, 1))
 OPEN_KEYS: Final = [key for key in (b"%d" % each for each in range(40)) if by_key(key, b"", PARTITIONS) in OPEN]
@@ -152,7 +185,7 @@ def test_producer_of_a_user_who_may_only_send_uses_open_partitions_beside_those_
             assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
             for key in OPEN_KEYS:
                 assert (await producer.send_and_wait(b"x", key=key)).partition == by_key(key, b"", PARTITIONS)
-            found = (await client.call(commands.bounds("partly", "t"))).partitions
+            found = (await client.call(bounds_for_sender("partly", "t"))).partitions
             assert [each.id for each in found] == [*range(PARTITIONS)]
             assert [each for each in found if not each.incarnation] == [
                 PartitionBounds(each, 0, 0, 0, 0, 0, 0, 0) for each in CLOSED
@@ -175,7 +208,7 @@ def test_producer_whose_question_for_bounds_stays_unanswered_sends_to_chosen_par
             Producer(client, "partly", "t") as producer,
         ):
             with pytest.raises(UnavailableError):
-                await client.call(commands.bounds("partly", "t"), 1.0)
+                await client.call(bounds_for_sender("partly", "t"), 1.0)
             for _ in range(2):
                 assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
 
@@ -185,11 +218,14 @@ def test_producer_whose_question_for_bounds_stays_unanswered_sends_to_chosen_par
 def test_sender_may_neither_list_segments_nor_have_them_synced(topic: Topic) -> None:
     async def main() -> None:
         async with Client(topic.url) as client:
-            plain = commands.bounds(topic.name, "t")
+            plain = bounds_for_sender(topic.name, "t")
             assert len((await client.call(plain)).partitions) == 2
-            for flags in (1, 4, 5):
+            for flags in (0, 1, 2, 4, 5):
                 with pytest.raises(PermissionDeniedError):
                     await client.call(plain._replace(payload=bytes([flags]) + plain.payload[1:]))
+                if flags & 5:
+                    with pytest.raises(InvalidRequestError, match="invalid_format"):
+                        await client.call(plain._replace(payload=bytes([8 | flags]) + plain.payload[1:]))
 
     asyncio.run(main())
 

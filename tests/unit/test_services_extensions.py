@@ -67,7 +67,7 @@ def test_the_list_tells_every_code(workers: Workers) -> None:
         (0x5344_0000, 1, "list_extensions"),
         (0x5344_0001, 1, "get_metrics"),
         (0x5344_0002, 1, "announce_heartbeat"),
-        (0x5344_0010, 3, "get_partition_bounds"),
+        (0x5344_0010, 4, "get_partition_bounds"),
         (0x5344_0012, 1, "lease_files"),
         (0x5344_0013, 1, "unused_offsets"),
         (0x5344_0015, 1, "send_once_digest"),

@@ -129,7 +129,7 @@ def _extension_commands(services: Services) -> Commands:
         identity: Identity, request: GetPartitionBounds
     ) -> Awaitable[list[TopicPartitions[bytes]]]:
         keep = PartitionBounds.encode_with_epoch if request.epochs else PartitionBounds.encode
-        return services.bounds.get_partition_bounds(identity, request, keep, answers_senders=True)
+        return services.bounds.get_partition_bounds(identity, request, keep)
 
     return {
         ExtensionCode.LIST_EXTENSIONS: Command(extensions.list_extensions, encoded),

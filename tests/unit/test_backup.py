@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,10 +132,30 @@ def test_sealed_segments_are_linked_and_the_newest_is_copied(data: DataDirectory
     assert verify_backup(made.path).damage == []
 
 
-def test_without_links_everything_is_copied(data: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EXDEV, "another file system")
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.EXDEV, "another file system")
 
+
+@pytest.mark.parametrize("may_link", [True, False])
+def test_backup_reads_each_log_once(data: DataDirectory, monkeypatch: pytest.MonkeyPatch, may_link: bool) -> None:
+    """The proof before its end, too, is no second pass over all data."""
+    read, plain = Counter[str](), os.preadv
+
+    def count(descriptor: int, buffers: list[memoryview], *arguments: int) -> int:
+        filled = plain(descriptor, buffers, *arguments)
+        read[str(Path(f"/proc/self/fd/{descriptor}").readlink())] += filled
+        return filled
+
+    monkeypatch.setattr(os, "preadv", count)
+    if not may_link:
+        monkeypatch.setattr(os, "link", refuse)
+    made = back_up(data)
+    assert not made.backup.left_out
+    logs = [data.log(0, start) for start in (0, SEGMENT_COUNT, 2 * SEGMENT_COUNT)] + [data.log(1, 0)]
+    assert read == {str(path): path.stat().st_size for path in logs}
+
+
+def test_without_links_everything_is_copied(data: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     linked = back_up(data)
     monkeypatch.setattr(os, "link", refuse)
     copied = back_up(data)

@@ -9,6 +9,7 @@ Segments are deleted from the front only: one that is gone when its turn comes t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,36 +69,43 @@ class Taker(msgspec.Struct):
         """UnsettledError, also when the messages cannot be read; OSError of the target, or of other files."""
         self.warnings[ids] = []
         path = layout.partition_directory(self.data, *ids)
-        nothing = PartitionEntry(*ids, incarnation)
         with _opened_directory(path) as directory:
             if directory is None:
-                return nothing
+                return PartitionEntry(*ids, incarnation)
             try:
-                starts = segment_starts(directory)
-                found = _incarnation_of(directory, starts, self.warnings[ids])
-                if found is None and any(log_path(directory, start).stat().st_size for start in starts):
-                    raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
-                if found is not None and found < incarnation:  # nothing of this incarnation is there yet
-                    return nothing
-                if found is not None and found > incarnation:
-                    raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
-                imported_end = end_of_import(directory, self.warnings[ids])
-                offsets, notes = _offsets_in(directory, incarnation)  # before the messages: never ahead of them
-            except FileNotFoundError as error:
-                raise UnsettledError(f"{path} was changed while it was read: {error}") from error
-            except OSError as error:
-                if trouble_of(error) is not Trouble.DEVICE:
-                    raise
-                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
-            except ValueError as error:
-                raise UnsettledError(str(error)) from error
-            self.warnings[ids] += notes
-            try:
-                segments = self._segments(directory, ids, incarnation, imported_end)
-            except UnreadableError as error:
-                raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
-            except UnknownLayoutError as error:
-                raise UnsettledError(f"{path} cannot be taken: {error}") from error
+                return self._take(directory, path, ids, incarnation)
+            except UnsettledError as error:
+                raise UnsettledError(_by_path(str(error), directory, path)) from error
+            finally:
+                self.warnings[ids] = [_by_path(each, directory, path) for each in self.warnings[ids]]
+
+    def _take(self, directory: Path, path: Path, ids: PartitionIds, incarnation: int) -> PartitionEntry:
+        try:
+            starts = segment_starts(directory)
+            found = _incarnation_of(directory, starts, self.warnings[ids])
+            if found is None and any(log_path(directory, start).stat().st_size for start in starts):
+                raise UnsettledError(f"{path} holds messages but no valid incarnation marker")
+            if found is not None and found < incarnation:  # nothing of this incarnation is there yet
+                return PartitionEntry(*ids, incarnation)
+            if found is not None and found > incarnation:
+                raise UnsettledError(f"{path} was made by metadata record {found}, later than record {incarnation}")
+            imported_end = end_of_import(directory, self.warnings[ids])
+            offsets, notes = _offsets_in(directory, incarnation)  # before the messages: never ahead of them
+        except FileNotFoundError as error:
+            raise UnsettledError(f"{path} was changed while it was read: {error}") from error
+        except OSError as error:
+            if trouble_of(error) is not Trouble.DEVICE:
+                raise
+            raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise UnsettledError(str(error)) from error
+        self.warnings[ids] += notes
+        try:
+            segments = self._segments(directory, ids, incarnation, imported_end)
+        except UnreadableError as error:
+            raise UnsettledError(f"{path} cannot be read: {error.strerror}") from error
+        except UnknownLayoutError as error:
+            raise UnsettledError(f"{path} cannot be taken: {error}") from error
         return PartitionEntry(
             *ids,
             incarnation,
@@ -169,6 +177,11 @@ def _opened_directory(path: Path) -> Iterator[Path | None]:
         yield Path(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+def _by_path(sentence: str, directory: Path, path: Path) -> str:
+    """An operator knows a partition by its path, not by the descriptor through which it was read."""
+    return re.sub(rf"{directory}\b", lambda _: str(path), sentence)
 
 
 def _incarnation_of(directory: Path, starts: list[int], warnings: list[str]) -> int | None:

@@ -16,6 +16,7 @@ from tests.models.door_readers import (
     EventReader,
     ExportReader,
     HttpReader,
+    MemberReader,
     NamedReader,
     Reader,
     SubscribedReader,
@@ -33,6 +34,7 @@ def served(machine: type[ServedWorld], site: Site) -> Any:
 
 ALL: Final[tuple[type[Reader], ...]] = (
     NamedReader,
+    MemberReader,
     EventReader,
     SubscribedReader,
     FollowReader,
@@ -54,6 +56,7 @@ class AllReaders(ServedWorld):
     def read(self, leaves: bool) -> None:
         for each in self.readers:
             each.read()
+            each.check()
         self._compare()
         for each in self.readers if leaves else []:
             each.anew()
@@ -103,14 +106,17 @@ class OneReader(ServedWorld):
         for _ in range(count):
             if self.reader.missing(partition):
                 self.reader.take(partition)
+        self.reader.check()
 
     @rule()
     def read(self) -> None:
         self.reader.read()
+        self.reader.check()
 
     @rule()
     def anew(self) -> None:
         self.reader.anew()
+        self.reader.check()
 
     def teardown(self) -> None:
         if not hasattr(self, "reader"):
@@ -123,7 +129,7 @@ class OneReader(ServedWorld):
             self.drop()
 
 
-KINDS: Final = (EventReader, SubscribedReader, FollowReader, TailReader)
+KINDS: Final = (NamedReader, MemberReader, EventReader, SubscribedReader, FollowReader, TailReader)
 
 
 def one_reader(kind: type[Reader], site: Site) -> Any:

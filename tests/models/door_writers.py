@@ -56,7 +56,7 @@ class Writer:
 
     def is_cut(self) -> bool:
         """Whether connections were cut since the write before: it may have left one that the cut had not reached."""
-        return self.site.ways.troubles > self._before
+        return self.site.in_trouble(self._before)
 
     def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
         """What became of each. `is_there`: whether the topic has the partition."""
@@ -165,9 +165,11 @@ class CommandWriter(Writer):
 class ProducerWriter(Writer):
     """An idempotent producer that goes on for ever, over all cuts."""
 
+    delivery: ClassVar[str] = "idempotent"
+
     def __init__(self, site: Site, name: str) -> None:
         super().__init__(site, name)
-        self._producer = SyncProducer(site.cut_client, self.stream, name, delivery="idempotent", deadline_s=WAIT_S)
+        self._producer = SyncProducer(site.cut_client, self.stream, name, delivery=self.delivery, deadline_s=WAIT_S)
 
     def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
         futures = [self._producer.send(each, partition=partition, headers=headers) for each in payloads]

@@ -63,6 +63,7 @@ class Site:
     cut, and are made anew by `restart`. A context manager would hide its parts: `close`."""
 
     token = ""
+    is_restarting = False
 
     def __init__(self, server: ServedDoors) -> None:
         self.server = server
@@ -102,14 +103,19 @@ class Site:
     def restart(self, *, kills: bool) -> None:
         """On the same directory, at the same addresses. `kills`: the supervisor; all others follow by themselves."""
         self._disconnect()
-        self.ways.troubles += 1
+        self.is_restarting = True
         if kills:
             self.server.kill_supervisor()
         else:
             self.server.stop()
         self.server.start()
-        self.ways.troubles += 1
+        self.ways.trouble()
+        self.is_restarting = False
         self._connect()
+
+    def in_trouble(self, troubles: int) -> bool:
+        """Whether connections were cut, or are, since there were so many `troubles` of the ways."""
+        return self.ways.troubles > troubles or self.is_restarting
 
     def _disconnect(self) -> None:
         self.tcp.close()

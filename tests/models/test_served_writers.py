@@ -117,9 +117,9 @@ class OneWriter(ServedWorld):
     @contextmanager
     def _doubting(self, payloads: list[bytes]) -> Iterator[None]:
         """Only what was sent while connections were cut can be sent again."""
-        troubles = self.site.ways.troubles
+        troubles, is_restarting = self.site.ways.troubles, self.site.is_restarting
         yield
-        if self.kind.repeats and self.site.ways.troubles > troubles:
+        if self.kind.repeats and (is_restarting or self.site.in_trouble(troubles)):
             self.account.doubted.update(payloads)
 
     def _sending(self, partition: int, count: int, header: str) -> list[bytes]:
@@ -193,6 +193,34 @@ class HopefulNats(NatsWriter):
         return [STORED] * len(payloads)
 
 
+class HopefulLiftbridge(LiftbridgeWriter):
+    """What was published counts as stored."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        super().write(partition, payloads, headers, is_there=is_there)
+        return [STORED] * len(payloads)
+
+
+class RepeatingHttp(HttpWriter):
+    """It sends again what got no answer."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        ends = super().write(partition, payloads, headers, is_there=is_there)
+        return super().write(partition, payloads, headers, is_there=is_there) if UNKNOWN in ends else ends
+
+
+class RepeatingProducer(ProducerWriter):
+    """It is not idempotent."""
+
+    delivery = "at_least_once"
+
+
+class OnceCommand(CommandWriter):
+    """It is taken for one that stores all of it once."""
+
+    repeats = False
+
+
 class TurnedLiftbridge(LiftbridgeWriter):
     """The last message goes first."""
 
@@ -241,4 +269,37 @@ def test_messages_under_way_may_be_retained_before_the_model_reads_them_and_othe
     world.account.ends.clear()
     with pytest.raises(Broken, match="1 messages are gone unread, 0 were under way"):
         world.unread(0, 3)
+    world.end()
+
+
+OVER_A_CUT: Final = {
+    HopefulHttp: "never stored",
+    HopefulLiftbridge: "never stored",
+    HopefulNats: "never stored",
+    RepeatingHttp: "stored twice",
+    RepeatingProducer: "stored twice",
+    OnceCommand: "stored twice",
+}
+
+
+@pytest.mark.parametrize("kind", OVER_A_CUT)
+def test_writer_of_a_server_that_tells_wrongly_of_a_cut_is_found(site: Site, kind: type[Writer]) -> None:
+    """The request is cut in its middle, or its answer is lost."""
+    world = one_writer(kind, site)()
+    world.begin(1)
+    world.write(0, 3, "a")
+    world.write_over_a_cut(0, 3, 1, Cut(), is_passed=OVER_A_CUT[kind] == "stored twice")
+    world.settle()
+    with pytest.raises(Broken, match=OVER_A_CUT[kind]):
+        world.account.check_end()
+    world.end()
+
+
+def test_writer_of_a_server_that_tells_wrongly_of_a_restart_is_found(site: Site) -> None:
+    world = one_writer(HopefulHttp, site)()
+    world.begin(1)
+    world.write_over_a_restart(RESTART_TURNS, 0, 3, kills=True)
+    world.settle()
+    with pytest.raises(Broken, match="never stored"):
+        world.account.check_end()
     world.end()

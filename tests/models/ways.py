@@ -99,6 +99,10 @@ class Ways:
         """No snare is left."""
         self._on_loop(lambda: self._laid(None))
 
+    def trouble(self) -> None:
+        """The targets have cut all connections themselves."""
+        self._on_loop(lambda: self._begin(Cut(), set()))
+
     # ---- on the loop ----
 
     def _on_loop(self, call: Callable[[], None]) -> None:

@@ -1,5 +1,5 @@
-"""Readers of a real server, through its doors: over purges, recreations and retention all of them have the same rows.
-The canaries show that the model finds what it is for."""
+"""Readers of a real server, through its doors: over purges, recreations, retention, cuts and restarts all of them have
+the same rows. The canaries show that the model finds what it is for."""
 
 from __future__ import annotations
 

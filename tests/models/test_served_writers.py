@@ -1,5 +1,5 @@
 """Writers into a real server, through its doors: what each says of its messages is true, over purges, recreations,
-retention and partitions that come and go. The canaries show that the model finds what it is for."""
+retention, partitions that come and go, cuts and restarts. The canaries show that the model finds what it is for."""
 
 from __future__ import annotations
 

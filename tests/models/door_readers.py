@@ -7,17 +7,23 @@ import base64
 import http.client
 import json
 import time
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from shardd.client import Message, SyncConsumer
+from shardd.client import Message, SyncConsumer, statuses
+from shardd.client.commands import stored_offset
+from shardd.client.errors import ServerError
 from shardd.client.messages import headers_of
-from tests.doors.http_server import HttpClient
 from tests.doors.liftbridge_server import EndedError, Subscription
 from tests.models.history import Broken, ReaderAccount, TopicHistory, Where, demand
 from tests.models.served import KEY_BYTES, WAIT_S, Row, Site
+from tests.support import wire
 
 _OF_LIFTBRIDGE: Final = ("subject", "reply")
 _EARLIEST: Final = 2
+_OFFSET: Final = 1
+NO_CONNECTION: Final = 6  # the status of a command
+_NO_GROUP: Final = (statuses.GROUP_NOT_FOUND, statuses.MEMBER_NOT_FOUND)
+CUT_STATUSES: Final = ("UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL")
 
 
 class Reader:
@@ -52,6 +58,9 @@ class Reader:
     def anew(self) -> None:
         """It leaves, and comes back with what it knows."""
 
+    def check(self) -> None:
+        """What the server keeps of it belongs to what it has handed over."""
+
     def close(self) -> None:
         self.anew()
 
@@ -67,13 +76,17 @@ class EventReader(Reader):
     def _connected(self, partition: int) -> http.client.HTTPResponse | None:
         if partition in self._open:
             return self._open[partition][1]
-        connection = http.client.HTTPConnection(*self.site.server.http_address, timeout=WAIT_S)
+        connection = http.client.HTTPConnection(*self.site.ways.address("http"), timeout=WAIT_S)
         headers = {"Authorization": f"Bearer {self.site.token}"}
         if partition in self.ids:
             headers["Last-Event-ID"] = self.ids[partition]
         path = f"/streams/{self.stream}/topics/{self.name}/events?partition_id={partition}&kind=first"
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+        except (OSError, http.client.HTTPException):  # it was cut
+            connection.close()
+            return None
         if answer.status != 200:  # the topic was made anew and the door does not know it yet
             connection.close()
             return None
@@ -133,6 +146,7 @@ def _text(part: dict[str, str]) -> str:
 class NamedReader(Reader):
     """A consumer by its name. It stores what it has handed over when it leaves."""
 
+    who: ClassVar[dict[str, str]] = {"name": "d"}
     _consumer: SyncConsumer | None = None
 
     def take(self, partition: int) -> None:
@@ -143,7 +157,7 @@ class NamedReader(Reader):
                 return await consumer._consumer.get_batch()
 
         try:
-            batch = self.site.client.portal.run(got())
+            batch = self.site.cut_client.portal.run(got())
         except TimeoutError:
             raise Broken(f"the consumer never gets {self.account.missing()}") from None
         for each in batch:
@@ -154,10 +168,10 @@ class NamedReader(Reader):
         self.made += 1
         made = self.made
         return SyncConsumer(
-            self.site.client,
+            self.site.cut_client,
             self.stream,
             self.name,
-            name="d",
+            **self.who,
             poll_interval_ms=20,
             assignment_interval_ms=100,
             when_reset=lambda reset: self.account.reset(reset.partition, made),
@@ -169,30 +183,57 @@ class NamedReader(Reader):
             self._consumer.close()
             self._consumer = None
 
+    def check(self) -> None:
+        is_group, name = "group" in self.who, next(iter(self.who.values()))
+        for each in self.topic.partitions:
+            asked = stored_offset(name, self.stream, self.name, each.partition, group=is_group)
+            try:
+                found = self.site.client.call(asked)
+            except ServerError as error:
+                demand(is_group and error.status in _NO_GROUP, f"the stored offset is answered with {error}")
+                continue
+            if found is not None:
+                self.account.committed(each.partition, each.number, found.stored)
+
+
+class MemberReader(NamedReader):
+    """The member of a group. A cut ends its membership, and what it has not stored comes again."""
+
+    who: ClassVar[dict[str, str]] = {"group": "g"}
+
+    def __init__(self, site: Site, stream: str, name: str, topic: TopicHistory) -> None:
+        super().__init__(site, stream, name, topic)
+        self.account = ReaderAccount(topic, repeats=True)
+
 
 class SubscribedReader(Reader):
     """Subscriptions of Liftbridge. Offsets tell: a new history has smaller ones, what retention took leaves a jump.
-    It does not leave: the protocol has nothing that says to which history an offset belongs."""
+    It does not leave: the protocol has nothing that says to which history an offset belongs. When its connection is
+    cut it comes back behind its last offset; a program that knows that the stream was purged meanwhile at the start."""
 
     def __init__(self, site: Site, stream: str, name: str, topic: TopicHistory) -> None:
         super().__init__(site, stream, name, topic)
         self._open: dict[int, Subscription] = {}
         self._last: dict[int, Where] = {}
         self._taken: dict[int, int] = {}
+        self._troubles: dict[int, int] = {}  # when it was begun
 
     def take(self, partition: int) -> None:
         if partition not in self._open:
             self.made += 1
-            begin = self.begin_at(partition)
-            self._open[partition] = self.site.liftbridge.subscribe(self.name, partition, **begin)
+            begin, troubles = self.begin_at(partition), self.site.ways.troubles
+            self._open[partition] = self.site.cut_liftbridge.subscribe(self.name, partition, **begin)
             self._taken[partition] = 0
+            self._troubles[partition] = troubles
             self._open[partition].begun()
         try:
             found = self._open[partition].messages(self._taken[partition] + 1)[-1]
         except EndedError as error:
-            demand(error.status[0] == "NOT_FOUND", f"a subscription ends with {error.status}")
+            is_cut = self.site.ways.troubles > self._troubles[partition] and error.status[0] in CUT_STATUSES
+            demand(is_cut or error.status[0] == "NOT_FOUND", f"a subscription ends with {error.status}")
             self._end(partition)
-            self._last.pop(partition, None)
+            if not is_cut:
+                self._last.pop(partition, None)
             return
         self._taken[partition] += 1
         headers = {name: value.decode() for name, value in found.headers.items() if name not in _OF_LIFTBRIDGE}
@@ -200,7 +241,10 @@ class SubscribedReader(Reader):
         self._last[partition] = self.hand(partition, found.offset, Row(found.value, headers, found.timestamp // 1000))
 
     def begin_at(self, partition: int) -> dict[str, int]:
-        return {"startPosition": _EARLIEST}
+        last = self._last.get(partition)
+        if last is None or self.topic.history(last.number).has_ended:
+            return {"startPosition": _EARLIEST}
+        return {"startPosition": _OFFSET, "startOffset": last.offset + 1}
 
     def _tell(self, partition: int, found: Any) -> None:
         last = self._last.get(partition)
@@ -233,33 +277,41 @@ class WholeReader(Reader):
 
 
 class ExportReader(WholeReader):
-    """`shardd message export`."""
+    """`shardd message export`. It is run again where its first connection was cut before it had written anything."""
 
     def read_whole(self) -> None:
+        troubles = self.site.ways.troubles
         done = self.site.commands.run("message", "export", self.stream, self.name, timeout_s=WAIT_S)
+        if done.status == NO_CONNECTION and not done.stdout and self.site.ways.troubles > troubles:
+            done = self.site.commands.run("message", "export", self.stream, self.name, timeout_s=WAIT_S)
         demand(done.status == 0, f"export ends with {done.status}: {done.stderr.decode()}")
         for line in done.stdout.splitlines():
             self.hand(*written(line))
 
 
 class HttpReader(WholeReader):
-    """Polls over HTTP."""
+    """Polls over HTTP. One that is cut is made again."""
 
     def read_whole(self) -> None:
-        with self.site.http() as client:
-            for each in self.topic.partitions:
-                offset = 0
-                while messages := self._poll(client, each.partition, offset):
-                    for message in messages:
-                        offset = message["header"]["offset"] + 1
-                        self.hand(each.partition, offset - 1, row_of(message))
+        for each in self.topic.partitions:
+            offset = 0
+            while messages := self._poll(each.partition, offset):
+                for message in messages:
+                    offset = message["header"]["offset"] + 1
+                    self.hand(each.partition, offset - 1, row_of(message))
 
-    def _poll(self, client: HttpClient, partition: int, offset: int) -> list[Any]:
+    def _poll(self, partition: int, offset: int) -> list[Any]:
         """The door may not know yet that the topic was made anew."""
         asked = f"consumer_id=7&partition_id={partition}&kind=offset&value={offset}&count=100&auto_commit=false"
         until = time.monotonic() + WAIT_S
         while True:
-            answer = client.get(f"/streams/{self.stream}/topics/{self.name}/messages?{asked}")
+            troubles = self.site.ways.troubles
+            try:
+                with self.site.http() as client:
+                    answer = client.get(f"/streams/{self.stream}/topics/{self.name}/messages?{asked}")
+            except (OSError, http.client.HTTPException) as error:
+                demand(self.site.ways.troubles > troubles and time.monotonic() < until, f"a poll ends with {error!r}")
+                continue
             if answer.status == 200:
                 found: list[Any] = answer.json["messages"]
                 return found
@@ -267,16 +319,33 @@ class HttpReader(WholeReader):
 
 
 class ClassicReader(WholeReader):
-    """Polls of a released client."""
+    """Polls of a released client, which connects again when it was cut."""
+
+    _wire: wire.Wire | None = None
 
     def read_whole(self) -> None:
         for each in self.topic.partitions:
             offset = 0
-            while messages := self.site.tcp.poll(self.stream, self.name, each.partition, value=offset).messages:
+            while messages := self._poll(each.partition, offset):
                 offset = messages[-1].offset + 1
                 for one in messages:
                     headers = {name: str(value) for name, value in headers_of(one.headers).items()}
                     self.hand(each.partition, one.offset, Row(one.payload, headers, one.timestamp_us))
+
+    def _poll(self, partition: int, offset: int) -> tuple[wire.Message, ...]:
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self._wire = self._wire or wire.connect(self.site.address("tcp"))
+                return self._wire.poll(self.stream, self.name, partition, value=offset).messages
+            except OSError as error:
+                demand(time.monotonic() < until, f"a poll ends with {error!r}")
+                self.anew()
+
+    def anew(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
 
 
 def written(line: bytes) -> tuple[int, int, Row]:

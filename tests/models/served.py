@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +19,10 @@ from tests.doors.http_server import HOST, HTTP, HttpClient
 from tests.doors.liftbridge_server import EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.models.commands import Commands
 from tests.models.history import TopicHistory
+from tests.models.ways import CUTS, Cut, Snare, Ways
 from tests.support import wire
 from tests.support.doors import serving_door
+from tests.support.ports import free_port
 
 NAMESPACE: Final = "liftbridge-default"
 NATIVE: Final = "native"
@@ -30,64 +31,103 @@ KEY_BYTES: Final = 8  # of a payload, which say the message
 PARTITIONS: Final = st.integers(1, PARTITIONS_MAX)
 NUMBER: Final = st.integers(0, PARTITIONS_MAX - 1)
 REFILL: Final = st.integers(0, 9)
+RESTART_TURNS: Final = 6  # one of so many restarts is one: each costs a second
+ANSWER_BYTES: Final = st.sampled_from([1, 150, 700, 4000])
 WAIT_S: Final = 60.0
 _FAT_BYTES: Final = 600_000  # two of them fill a segment
 _NAMES: Final = itertools.count()
-NATS: Final = {
-    "SHARDD_LIFTBRIDGE_NATS_SERVER_ENABLED": "true",
-    "SHARDD_LIFTBRIDGE_NATS_SERVER_ADDRESS": f"{HOST}:0",
+ADDRESSES: Final = {
+    "tcp": "SHARDD_TCP_ADDRESS",
+    "http": "SHARDD_HTTP_ADDRESS",
+    "liftbridge": "SHARDD_LIFTBRIDGE_ADDRESS",
+    "nats": "SHARDD_LIFTBRIDGE_NATS_SERVER_ADDRESS",
 }
 
 
 class ServedDoors(LiftbridgeServer):
-    """With the door for HTTP and for publishers of NATS, too; their addresses are known when it has started."""
+    """With the door for HTTP and for publishers of NATS, too. `ports`: by name; a restart keeps them."""
 
     def __init__(self, data: Path) -> None:
-        super().__init__(data, {**HTTP, **NATS})
-        self.http_address = (HOST, 0)
-        self.nats_url = ""
-
-    def connect_http(self) -> socket.socket:
-        return socket.create_connection(self.http_address, timeout=WAIT_S)
+        self.ports = {name: free_port() for name in ADDRESSES}
+        addresses = {variable: f"{HOST}:{self.ports[name]}" for name, variable in ADDRESSES.items()}
+        super().__init__(data, {**HTTP, "SHARDD_LIFTBRIDGE_NATS_SERVER_ENABLED": "true", **addresses})
 
     def start(self, timeout_s: float = WAIT_S) -> None:
         super().start(timeout_s)
-        written = tomllib.loads(self.runtime_config.read_text())
-        host, _, port = written["http"]["address"].rpartition(":")
-        self.http_address = host, int(port)
-        self.nats_url = f"nats://{written['liftbridge']['nats_server']['address']}"
         serving_door(self, "http", 0)
 
 
 class Site:
-    """A server that runs, and those who change its topics. A context manager would hide its parts: `close`."""
+    """A server that runs, and the clients that change its topics. `ways`: to the connections that can be cut, with
+    `url`, `cut_client`, `cut_liftbridge`, `commands` and `http` over them; `tcp`, `client` and `liftbridge` are never
+    cut, and are made anew by `restart`. A context manager would hide its parts: `close`."""
 
     token = ""
+    is_restarting = False
 
     def __init__(self, server: ServedDoors) -> None:
         self.server = server
-        self.url = f"shardd://iggy:iggy@{server.address}?connect_timeout=60&deadline=60"
-        self.tcp = wire.connect(server.address)
-        self.client = SyncClient(self.url)
+        self.ways = Ways({name: (HOST, port) for name, port in server.ports.items()})
+        self.url = f"shardd://iggy:iggy@{self.address('tcp')}?connect_timeout=60&deadline=60"
+        self.cut_client = SyncClient(f"{self.url}&request_timeout=1")
+        self.cut_liftbridge = LiftbridgeClient(self.address("liftbridge"))
+        self.commands = Commands(self.url)
         with self.http() as http:
             said = http.done("POST", "/users/login", {"username": "iggy", "password": "iggy"})
-        self.client.create_stream(NATIVE)
         self.token = said["access_token"]["token"]
-        self.liftbridge: LiftbridgeClient = server.client()
-        self.commands = Commands(self.url)
+        self._connect()
+        self.client.create_stream(NATIVE)
+
+    def _connect(self) -> None:
+        self.tcp = wire.connect(self.server.address)
+        self.client = SyncClient(f"shardd://iggy:iggy@{self.server.address}?connect_timeout=60&deadline=60")
+        self.liftbridge: LiftbridgeClient = self.server.client()
+
+    def address(self, name: str) -> str:
+        """Of a way: host and port."""
+        host, port = self.ways.address(name)
+        return f"{host}:{port}"
 
     @contextmanager
     def http(self) -> Iterator[HttpClient]:
         """A connection of its own: the door closes one that has been idle for long."""
-        client = HttpClient(self.server.http_address, self.token)
-        yield client
-        client.close()
+        client = HttpClient(self.ways.address("http"), self.token)
+        try:
+            yield client
+        finally:
+            client.close()
 
-    def close(self) -> None:
-        self.commands.close()
+    def connect_http(self) -> socket.socket:
+        return socket.create_connection(self.ways.address("http"), timeout=WAIT_S)
+
+    def restart(self, *, kills: bool) -> None:
+        """On the same directory, at the same addresses. `kills`: the supervisor; all others follow by themselves."""
+        self._disconnect()
+        self.is_restarting = True
+        if kills:
+            self.server.kill_supervisor()
+        else:
+            self.server.stop()
+        self.server.start()
+        self.ways.trouble()
+        self.is_restarting = False
+        self._connect()
+
+    def in_trouble(self, troubles: int) -> bool:
+        """Whether connections were cut, or are, since there were so many `troubles` of the ways."""
+        return self.ways.troubles > troubles or self.is_restarting
+
+    def _disconnect(self) -> None:
         self.tcp.close()
         self.client.close()
         self.liftbridge.channel.close()
+
+    def close(self) -> None:
+        self.commands.close()
+        self._disconnect()
+        self.cut_client.close()
+        self.cut_liftbridge.channel.close()
+        self.ways.close()
 
 
 class Row(NamedTuple):
@@ -110,6 +150,7 @@ class ServedWorld(RuleBasedStateMachine):
         self.serial = 0
         self.sent: dict[bytes, tuple[bytes, dict[str, str]]] = {}  # by key: payload and headers
         self.name = f"t{next(_NAMES)}"
+        self.has_restarted = False
 
     def open(self, partitions: int) -> None:
         self.topic = TopicHistory(partitions)
@@ -206,6 +247,7 @@ class ServedWorld(RuleBasedStateMachine):
         self._fill(refill)
 
     def drop(self) -> None:
+        self.site.ways.clear()
         self.site.client.delete_topic(self.stream, self.name)
 
     def bounds(self, *partitions: int) -> Any:
@@ -214,3 +256,23 @@ class ServedWorld(RuleBasedStateMachine):
     def _fill(self, count: int) -> None:
         for each in self.topic.partitions:
             self.append(each.partition, count)
+
+    # ---- what happens to connections ----
+
+    @rule(cut=CUTS)
+    def cut(self, cut: Cut) -> None:
+        """Those of all readers and writers."""
+        self.site.ways.cut(cut)
+
+    @rule(cut=CUTS, answer_bytes=ANSWER_BYTES)
+    def cut_answers(self, cut: Cut, answer_bytes: int) -> None:
+        """Those of all readers and writers, when so many bytes more have come."""
+        self.site.ways.lay(Snare(cut, answer_bytes=answer_bytes))
+
+    @precondition(lambda self: not self.has_restarted)
+    @rule(turn=st.integers(1, RESTART_TURNS), kills=st.booleans())
+    def restart(self, turn: int, kills: bool) -> None:
+        """Seldom, and once in a history."""
+        if turn == RESTART_TURNS:
+            self.has_restarted = True
+            self.site.restart(kills=kills)

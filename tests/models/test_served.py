@@ -1,5 +1,5 @@
-"""Readers of a real server, through its doors: over purges, recreations and retention all of them have the same rows.
-The canaries show that the model finds what it is for."""
+"""Readers of a real server, through its doors: over purges, recreations, retention, cuts and restarts all of them have
+the same rows. The canaries show that the model finds what it is for."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from tests.models.door_readers import (
     EventReader,
     ExportReader,
     HttpReader,
+    MemberReader,
     NamedReader,
     Reader,
     SubscribedReader,
 )
-from tests.models.history import Broken, demand
-from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, ServedWorld, Site
+from tests.models.history import Broken, TopicHistory, Where, demand
+from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, RESTART_TURNS, Row, ServedWorld, Site
+from tests.models.ways import Cut
 from tests.models.world import model_settings
 
 SETTINGS: Final = model_settings(5, steps=12, most=300)
@@ -33,6 +35,7 @@ def served(machine: type[ServedWorld], site: Site) -> Any:
 
 ALL: Final[tuple[type[Reader], ...]] = (
     NamedReader,
+    MemberReader,
     EventReader,
     SubscribedReader,
     FollowReader,
@@ -54,6 +57,7 @@ class AllReaders(ServedWorld):
     def read(self, leaves: bool) -> None:
         for each in self.readers:
             each.read()
+            each.check()
         self._compare()
         for each in self.readers if leaves else []:
             each.anew()
@@ -103,14 +107,17 @@ class OneReader(ServedWorld):
         for _ in range(count):
             if self.reader.missing(partition):
                 self.reader.take(partition)
+        self.reader.check()
 
     @rule()
     def read(self) -> None:
         self.reader.read()
+        self.reader.check()
 
     @rule()
     def anew(self) -> None:
         self.reader.anew()
+        self.reader.check()
 
     def teardown(self) -> None:
         if not hasattr(self, "reader"):
@@ -123,7 +130,7 @@ class OneReader(ServedWorld):
             self.drop()
 
 
-KINDS: Final = (EventReader, SubscribedReader, FollowReader, TailReader)
+KINDS: Final = (NamedReader, MemberReader, EventReader, SubscribedReader, FollowReader, TailReader)
 
 
 def one_reader(kind: type[Reader], site: Site) -> Any:
@@ -212,3 +219,128 @@ def test_rows_that_differ_are_found(site: Site) -> None:
     with pytest.raises(Broken, match="differs"):
         world._compare()
     world.end()
+
+
+# ---- planted faults that a cut shows ----
+
+
+class SkippingEvents(EventReader):
+    """It comes back one event too far."""
+
+    def leave(self, partition: int) -> None:
+        if partition in self._open and partition in self.ids:
+            parts = self.ids[partition].split("-")
+            self.ids[partition] = f"{parts[0]}-{int(parts[-1]) + 1}"
+        super().leave(partition)
+
+
+class ForgetfulEvents(EventReader):
+    """It comes back without its last event."""
+
+    def leave(self, partition: int) -> None:
+        self.ids.pop(partition, None)
+        super().leave(partition)
+
+
+class SkippingSubscriptions(SubscribedReader):
+    """It comes back one message too far."""
+
+    def begin_at(self, partition: int) -> dict[str, int]:
+        begin = super().begin_at(partition)
+        return {name: value + (name == "startOffset") for name, value in begin.items()}
+
+
+class SkippingFollower(FollowReader):
+    """The first message behind a cut does not reach it."""
+
+    _seen = 0
+
+    def _took(self, line: bytes) -> None:
+        troubles, self._seen = self._seen, self.site.ways.troubles
+        if not (line.startswith(b"{") and 0 < troubles < self._seen):
+            super()._took(line)
+
+
+class HastyConsumer(NamedReader):
+    """It stores the last message behind a cut, and does not hand it over."""
+
+    def __init__(self, site: Site, stream: str, name: str, topic: TopicHistory) -> None:
+        super().__init__(site, stream, name, topic)
+        self._before = site.ways.troubles
+
+    def hand(self, partition: int, offset: int, row: Row) -> Where:
+        if self.site.ways.troubles > self._before and offset == self.topic.partitions[partition].end - 1:
+            return Where(partition, 0, offset)
+        return super().hand(partition, offset, row)
+
+    def anew(self) -> None:
+        if self._consumer is not None:
+            self._consumer.done()
+            self._consumer.commit()
+        super().anew()
+
+
+class HastyMember(HastyConsumer, MemberReader):
+    """The same as the member of a group."""
+
+
+OVER_A_CUT: Final = (
+    (SkippingEvents, Cut(is_reset=True)),
+    (SkippingEvents, Cut(is_reset=False)),
+    (SkippingEvents, Cut(is_reset=True, silence_s=0.3)),
+    (SkippingSubscriptions, Cut(is_reset=True)),
+    (SkippingFollower, Cut(is_reset=True)),
+)
+
+
+def read_world(kind: type[Reader], site: Site) -> Any:
+    """Five messages are read."""
+    world = one_reader(kind, site)()
+    world.begin(1, 5)
+    world.read()
+    return world
+
+
+@pytest.mark.parametrize(("kind", "cut"), OVER_A_CUT)
+def test_reader_of_a_server_that_leaves_a_message_out_behind_a_cut_is_found(
+    site: Site, kind: type[Reader], cut: Cut
+) -> None:
+    world = read_world(kind, site)
+    world.cut(cut)
+    world.send(0, 3, b"", "")
+    with pytest.raises(Broken, match=r"left out without a word|told to be lost, and are there"):
+        world.read()
+    world.reader.close()
+    world.drop()
+
+
+def test_reader_of_a_server_that_leaves_a_message_out_of_a_cut_answer_is_found(site: Site) -> None:
+    world = one_reader(SkippingEvents, site)()
+    world.begin(1, 9)
+    world.cut_answers(Cut(is_reset=False), 1200)
+    with pytest.raises(Broken, match="left out without a word"):
+        world.read()
+    world.reader.close()
+    world.drop()
+
+
+def test_reader_of_a_server_that_begins_anew_behind_a_restart_is_found(site: Site) -> None:
+    world = read_world(ForgetfulEvents, site)
+    world.restart(RESTART_TURNS, kills=True)
+    world.send(0, 3, b"", "")
+    with pytest.raises(Broken, match="comes behind offset 4"):
+        world.read()
+    world.reader.close()
+    world.drop()
+
+
+@pytest.mark.parametrize("kind", [HastyConsumer, HastyMember])
+def test_consumer_of_a_server_that_commits_behind_a_cut_what_it_keeps_is_found(site: Site, kind: type[Reader]) -> None:
+    world = read_world(kind, site)
+    world.cut(Cut())
+    world.send(0, 3, b"", "")
+    world.take(0, 1)
+    with pytest.raises(Broken, match="is committed, and was not handed over"):
+        world.anew()
+    world.reader.close()
+    world.drop()

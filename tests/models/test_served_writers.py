@@ -1,14 +1,17 @@
 """Writers into a real server, through its doors: what each says of its messages is true, over purges, recreations,
-retention and partitions that come and go. The canaries show that the model finds what it is for."""
+retention, partitions that come and go, cuts and restarts. The canaries show that the model finds what it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from shardd.client.messages import headers_of
 from tests.models.door_writers import (
@@ -23,10 +26,13 @@ from tests.models.door_writers import (
     Writer,
 )
 from tests.models.history import Broken, WriterAccount, demand
-from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, ServedWorld, Site
+from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, RESTART_TURNS, ServedWorld, Site
+from tests.models.ways import CUTS, Cut, Snare
 from tests.models.world import model_settings
 
 SETTINGS: Final = model_settings(4, steps=12, most=300)
+WRITES_MAX: Final = 20  # of each restart
+PAUSE_S: Final = 0.05  # between them
 _OF_LIFTBRIDGE: Final = "lb."
 KINDS: Final = (HttpWriter, CommandWriter, ProducerWriter, LiftbridgeWriter, NatsWriter)
 
@@ -68,16 +74,53 @@ class OneWriter(ServedWorld):
     @rule(number=st.integers(0, PARTITIONS_MAX), count=st.integers(1, 9), header=st.text("aé", max_size=3))
     def write(self, number: int, count: int, header: str) -> None:
         """Also into a partition that there is not."""
-        payloads = self._sending(number, count, header)
-        headers = {"h": header} if header else {}
-        ends = self.writer.write(number, payloads, headers, is_there=number < len(self.topic.partitions))
-        self._ended(payloads, ends)
+        self._write(number, self._sending(number, count, header), header)
+
+    @rule(number=NUMBER, count=st.integers(1, 9), which=st.integers(0, 8), cut=CUTS, is_passed=st.booleans())
+    def write_over_a_cut(self, number: int, count: int, which: int, cut: Cut, is_passed: bool) -> None:
+        """In the middle of the request that carries one of the messages, or before its answer has come."""
+        partition = self._partition(number)
+        payloads = self._sending(partition, count, "")
+        self.site.ways.lay(Snare(cut, self.writer.coded(payloads[which % count]), is_passed))
+        self._write(partition, payloads)
+        self.site.ways.clear()
+
+    @precondition(lambda self: not self.has_restarted)
+    @rule(turn=st.integers(1, RESTART_TURNS), number=NUMBER, count=st.integers(1, 9), kills=st.booleans())
+    def write_over_a_restart(self, turn: int, number: int, count: int, kills: bool) -> None:
+        if turn != RESTART_TURNS:
+            return
+        self.has_restarted, partition = True, self._partition(number)
+        with ThreadPoolExecutor(1) as beside:
+            restarting = beside.submit(self.site.restart, kills=kills)
+            for _ in range(WRITES_MAX):
+                self._write(partition, self._sending(partition, count, ""))
+                with contextlib.suppress(TimeoutError):
+                    restarting.result(PAUSE_S)
+                if restarting.done():
+                    break
+            restarting.result()
 
     @rule(number=NUMBER, count=st.integers(1, 9))
     def leave(self, number: int, count: int) -> None:
         partition = self._partition(number)
         payloads = self._sending(partition, count, "")
-        self._ended(payloads, self.writer.leave(partition, payloads))
+        with self._doubting(payloads):
+            self._ended(payloads, self.writer.leave(partition, payloads))
+
+    def _write(self, number: int, payloads: list[bytes], header: str = "") -> None:
+        headers = {"h": header} if header else {}
+        with self._doubting(payloads):
+            ends = self.writer.write(number, payloads, headers, is_there=number < len(self.topic.partitions))
+            self._ended(payloads, ends)
+
+    @contextmanager
+    def _doubting(self, payloads: list[bytes]) -> Iterator[None]:
+        """Only what was sent while connections were cut can be sent again."""
+        troubles, is_restarting = self.site.ways.troubles, self.site.is_restarting
+        yield
+        if self.kind.repeats and (is_restarting or self.site.in_trouble(troubles)):
+            self.account.doubted.update(payloads)
 
     def _sending(self, partition: int, count: int, header: str) -> list[bytes]:
         payloads = self.made(count, b"", header)
@@ -150,6 +193,34 @@ class HopefulNats(NatsWriter):
         return [STORED] * len(payloads)
 
 
+class HopefulLiftbridge(LiftbridgeWriter):
+    """What was published counts as stored."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        super().write(partition, payloads, headers, is_there=is_there)
+        return [STORED] * len(payloads)
+
+
+class RepeatingHttp(HttpWriter):
+    """It sends again what got no answer."""
+
+    def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
+        ends = super().write(partition, payloads, headers, is_there=is_there)
+        return super().write(partition, payloads, headers, is_there=is_there) if UNKNOWN in ends else ends
+
+
+class RepeatingProducer(ProducerWriter):
+    """It is not idempotent."""
+
+    delivery = "at_least_once"
+
+
+class OnceCommand(CommandWriter):
+    """It is taken for one that stores all of it once."""
+
+    repeats = False
+
+
 class TurnedLiftbridge(LiftbridgeWriter):
     """The last message goes first."""
 
@@ -198,4 +269,37 @@ def test_messages_under_way_may_be_retained_before_the_model_reads_them_and_othe
     world.account.ends.clear()
     with pytest.raises(Broken, match="1 messages are gone unread, 0 were under way"):
         world.unread(0, 3)
+    world.end()
+
+
+OVER_A_CUT: Final = {
+    HopefulHttp: "never stored",
+    HopefulLiftbridge: "never stored",
+    HopefulNats: "never stored",
+    RepeatingHttp: "stored twice",
+    RepeatingProducer: "stored twice",
+    OnceCommand: "stored twice",
+}
+
+
+@pytest.mark.parametrize("kind", OVER_A_CUT)
+def test_writer_of_a_server_that_tells_wrongly_of_a_cut_is_found(site: Site, kind: type[Writer]) -> None:
+    """The request is cut in its middle, or its answer is lost."""
+    world = one_writer(kind, site)()
+    world.begin(1)
+    world.write(0, 3, "a")
+    world.write_over_a_cut(0, 3, 1, Cut(), is_passed=OVER_A_CUT[kind] == "stored twice")
+    world.settle()
+    with pytest.raises(Broken, match=OVER_A_CUT[kind]):
+        world.account.check_end()
+    world.end()
+
+
+def test_writer_of_a_server_that_tells_wrongly_of_a_restart_is_found(site: Site) -> None:
+    world = one_writer(HopefulHttp, site)()
+    world.begin(1)
+    world.write_over_a_restart(RESTART_TURNS, 0, 3, kills=True)
+    world.settle()
+    with pytest.raises(Broken, match="never stored"):
+        world.account.check_end()
     world.end()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.test_revocation import EVERYTHING, create_user
+from shardd.protocol.permissions import Permissions
+from tests.server.test_revocation import create_user
 from tests.server.test_supervisor import wait_until
 from tests.support import wire
 from tests.support.server import Server
@@ -19,12 +20,13 @@ SETTINGS = {
     "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",  # some requests go to the owner on the other shard
 }
 FULL, DELETE_USER = 3023, 34
+READER = Permissions(read_topics=True, poll_messages=True)  # no right to change anything, or to send
 PARTITIONS = 2
 Way = Callable[[wire.Wire, int, int], None]
 
 
 def begin(server: Server, root: wire.Wire, name: str) -> wire.Wire:
-    create_user(root, name, EVERYTHING)
+    create_user(root, name, READER)
     return login(server, name)
 
 

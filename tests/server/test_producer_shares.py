@@ -9,15 +9,17 @@ from pathlib import Path
 
 from shardd.metadata.producers import PRODUCERS_OF_USER_MAX
 from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.permissions import Permissions
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, Produced, ProducedKind, ProducerEpoch
 from tests.server.test_idempotent_producers import init, once, payload_of
 from tests.server.test_retention import create_topic
-from tests.server.test_revocation import EVERYTHING, create_user
+from tests.server.test_revocation import create_user
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
 
 AT_ONCE = 64
+SENDER = Permissions(send_messages=True)  # the least right that begins a producer
 
 
 def pipelined(client: wire.Wire, code: int, payloads: list[bytes]) -> list[bytes]:
@@ -45,8 +47,8 @@ def test_as_many_producers_as_a_user_may_have_leave_room_in_a_partition(tmp_path
         with wire.connect(server.address) as root:
             root.create_stream("s")
             create_topic(root)
-            create_user(root, "greedy", EVERYTHING)
-            create_user(root, "other", EVERYTHING)
+            create_user(root, "greedy", SENDER)
+            create_user(root, "other", SENDER)
         with login(server, "greedy") as greedy:
             asked = [InitProducer(0, 0, False).encode()] * PRODUCERS_OF_USER_MAX
             begun = pipelined(greedy, ExtensionCode.INIT_PRODUCER, asked)

@@ -8,7 +8,7 @@ test of its file, so sums of files are true and those of single tests may not be
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 from typing import Final
 
@@ -16,7 +16,7 @@ import pytest
 
 _PROPERTY: Final = "cpu seconds"
 _SHOWN: Final = 100  # files
-OF_FILES: Final[Counter[str]] = Counter()
+OF_FILES: Final[defaultdict[str, float]] = defaultdict(float)
 _SPENT_S: Final = pytest.StashKey[float]()
 
 
@@ -43,11 +43,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """In the process that prints: with pytest-xdist the reports of all others come here, too."""
     if report.when == "teardown":
-        seconds = [value for name, value in report.user_properties if name == _PROPERTY]
-        OF_FILES[report.nodeid.partition("::")[0]] += sum(seconds)  # type: ignore[assignment]
+        for name, seconds in report.user_properties:
+            if name == _PROPERTY and isinstance(seconds, float):
+                OF_FILES[report.nodeid.partition("::")[0]] += seconds
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"CPU seconds of files, {sum(OF_FILES.values()):.0f} of all")
-    for file, seconds in OF_FILES.most_common(_SHOWN):
+    for file, seconds in sorted(OF_FILES.items(), key=lambda each: -each[1])[:_SHOWN]:
         terminalreporter.write_line(f"{seconds:8.1f} {file}")

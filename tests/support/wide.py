@@ -1,7 +1,7 @@
 """Cases that `make test-wide` tries beside those of `make test`.
 
-Where each case of a test costs seconds and says the same about another value, `make test` has a choice of them. The others
-are `wide`: `make test-wide` runs them, `make test` does not. Of pairs every value stays in the choice.
+Where each case of a test costs seconds and says the same about another value, `make test` has a choice of them. The
+others are `wide`: `make test-wide` runs them, `make test` does not. Of pairs every value stays in the choice.
 """
 
 from __future__ import annotations

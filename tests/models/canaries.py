@@ -11,9 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from tests.models.history import Broken
 
 
-def finds(machine: Any, *only: str, examples: int = 400, steps: int = 12) -> None:
-    """`only`: of the rules; none: all of them. No shorter example is looked for. Short histories find these faults with
-    a tenth of the steps that long ones need."""
+def finds(machine: Any, *only: str, examples: int = 400, steps: int = 30) -> None:
+    """`only`: of the rules; none: all of them. No shorter example is looked for."""
     assert issubclass(machine, RuleBasedStateMachine)
     if only:
         marker = "hypothesis_stateful_rule"

@@ -158,6 +158,10 @@ test-python:
 	@echo "== what touches the I/O engine, again on epoll"
 	@SHARDD_SYSTEM_IO_ENGINE=epoll $(AGAIN_ALONE) $(SIDE_BY_SIDE) -m 'io_engine and not slow' $(ON_BOTH_ENGINES) $(PYTEST_ARGS)
 
+.PHONY: test-wide
+test-wide: native setup-spark ## all values of what `make test` tries with a choice of them
+	@$(PYTEST) $(SIDE_BY_SIDE) -m wide $(PYTEST_ARGS)
+
 # Everything that runs a worker, on the engine that serves where io_uring is refused.
 EPOLL_TESTS := tests/golden tests/server tests/crash tests/corruption tests/hostile tests/compat tests/fuzz tests/demo tests/unit
 test-epoll: native ## the Python tests that run a worker, on epoll instead of io_uring

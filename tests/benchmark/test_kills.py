@@ -25,6 +25,7 @@ from shardd.benchmark.servers.wire import Wire, control
 from shardd.benchmark.table import lines_of
 from shardd.client.values import Stats
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wide import wide_but
 
 WAYS: dict[str, dict[str, Any]] = {
     "tcp": {},
@@ -90,7 +91,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disturb, "KILL_SHARD_INTERVAL_S", 1.0)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", wide_but(["several in flight", "websocket with tls"], WAYS))
 def test_acknowledged_batches_survive_kills_and_the_stall_is_seen(way: str, tmp_path: Path) -> None:
     chosen = options(tmp_path, **WAYS[way])
     server = Watched(chosen)

@@ -18,6 +18,7 @@ from shardd.benchmark.options import BenchError, Options, Output, Span
 from shardd.benchmark.plan import Actor
 from shardd.benchmark.servers import STARTED, named, nats, redis
 from shardd.benchmark.servers.base import Places, Started, processes_cpu_s
+from tests.support.wide import crossed
 
 INSTALLED = {
     "floor": True,
@@ -26,6 +27,7 @@ INSTALLED = {
     "nats": nats.program() is not None,
 }
 PAYLOAD_BYTES = 64
+SERVERS = [name for name, there in INSTALLED.items() if there]
 servers = pytest.mark.parametrize(
     "name",
     [
@@ -60,9 +62,13 @@ def moved(report: dict[str, object], role: str) -> int:
     return sum(each["summary"]["total_messages"] for each in found if each["summary"]["actor_kind"] == role)
 
 
-@servers
-@pytest.mark.parametrize("kind", ["pinned-consumer", "pinned-producer-and-consumer", "end-to-end-producing-consumer"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    crossed(INSTALLED, ["pinned-consumer", "pinned-producer-and-consumer", "end-to-end-producing-consumer"]),
+)
 def test_each_server_gives_back_what_it_was_sent(name: str, kind: str, tmp_path: Path) -> None:
+    if not INSTALLED[name]:
+        pytest.skip(f"there is no {name} here")
     server = STARTED[name]()
     report = measure(options(kind, tmp_path), Output(), server)
     if kind == "pinned-consumer":
@@ -78,8 +84,13 @@ def test_each_server_gives_back_what_it_was_sent(name: str, kind: str, tmp_path:
     assert not isinstance(server, Started) or not server.is_running()
 
 
-@pytest.mark.parametrize("name", [each for each in ("shardd", "redis", "nats") if INSTALLED[each]])
-@pytest.mark.parametrize("kind", ["balanced-consumer-group", "balanced-producer-and-consumer-group"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    crossed(
+        [each for each in SERVERS if each != "floor"],
+        ["balanced-consumer-group", "balanced-producer-and-consumer-group"],
+    ),
+)
 def test_groups_share_messages_and_nothing_is_read_twice(name: str, kind: str, tmp_path: Path) -> None:
     report = measure(options(kind, tmp_path), Output(), STARTED[name]())
     if kind == "balanced-consumer-group":
@@ -124,8 +135,10 @@ def _stream_info(server: nats.Nats, name: str) -> int:
             return int(json.loads(answers.read(size))["state"]["messages"])
 
 
-@pytest.mark.parametrize("name", [each for each in ("floor", "redis", "nats") if INSTALLED[each]])
-@pytest.mark.parametrize("durability", ["memory", "written", "durable"])
+@pytest.mark.parametrize(
+    ("name", "durability"),
+    crossed([each for each in SERVERS if each != "shardd"], ["memory", "written", "durable"], times=2),
+)
 def test_each_level_stores_each_message_once(name: str, durability: str, tmp_path: Path) -> None:
     watched = Watched(name)
     chosen = options("pinned-producer", tmp_path, durability=durability, depth=4)

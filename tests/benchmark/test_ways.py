@@ -20,6 +20,7 @@ from shardd.client.values import Topic
 from tests.support.certificates import Authority
 from tests.support.certificates import settings as tls_settings
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wide import wide, wide_but
 
 WAYS: dict[str, dict[str, Any]] = {
     "tls": {"tls": Tls()},
@@ -63,7 +64,7 @@ def test_an_address_that_is_none_is_a_sentence(address: str, tmp_path: Path) -> 
         options("pinned-producer", tmp_path, server_address=address).settings()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", wide_but(["unix", "websocket with tls"], WAYS))
 def test_each_way_carries_all_messages(way: str, tmp_path: Path) -> None:
     chosen = options("end-to-end-producing-consumer", tmp_path, batch=Span(10, 10), **WAYS[way])
     report = measure(chosen, Output())
@@ -80,7 +81,7 @@ def test_large_batches_and_several_requests_in_flight_over_tls_and_websocket(tmp
     assert sum(each["summary"]["total_messages"] for each in report["individual_metrics"]) == 40_000
 
 
-@pytest.mark.parametrize("way", [{}, {"websocket": True, "tls": Tls()}])
+@pytest.mark.parametrize("way", [wide({}), {"websocket": True, "tls": Tls()}])
 def test_the_framing_of_09_carries_all_messages(way: dict[str, Any], tmp_path: Path) -> None:
     """The server verifies each checksum; consumers find every message that was acknowledged."""
     chosen = options("end-to-end-producing-consumer", tmp_path, dialect="0.9", batch=Span(10, 10), **way)
@@ -104,7 +105,7 @@ def test_what_is_written_in_09_is_read_in_08(tmp_path: Path) -> None:
 GROUPED = ("balanced-consumer-group", "balanced-producer-and-consumer-group", "end-to-end-producing-consumer-group")
 
 
-@pytest.mark.parametrize("name", GROUPED)
+@pytest.mark.parametrize("name", wide_but([GROUPED[1]], GROUPED))
 def test_groups_of_09_read_each_message_once(name: str, tmp_path: Path) -> None:
     chosen = options(name, tmp_path, dialect="0.9", batch=Span(10, 10), message_size=Span(100, 100))
     report = measure(replace(chosen, streams=1, partitions=4), Output())
@@ -180,7 +181,7 @@ def stored(chosen: Options, topic: Callable[[Topic], object]) -> Any:
     return found[0]
 
 
-@pytest.mark.parametrize("way", ["balanced", "key", "random", "partition"])
+@pytest.mark.parametrize("way", wide_but(["key", "partition"], ["balanced", "key", "random", "partition"]))
 def test_producers_write_where_they_are_told(way: str, tmp_path: Path) -> None:
     chosen = options("balanced-producer", tmp_path, partitioning=way, batch=Span(10, 10), batches=100)
     chosen = replace(chosen, streams=1, partitions=4, producers=2)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.test_processes import SHARDD, TIMEOUT_S
 from tests.property.test_command_line import STATUSES
+from tests.support.wide import crossed
 
 LINES = (
     "backup create --full-speed %", "backup verify --full-speed %", "backup list %", "backup restore missing %",
@@ -24,11 +25,10 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
-@pytest.mark.parametrize("line", LINES)
-def test_hostile_path_is_one_sentence(tmp_path: Path, line: str, path: bytes) -> None:
+@pytest.mark.parametrize(("line", "path"), crossed(LINES, PATHS, times=2))
+def test_hostile_path_is_one_sentence(tmp_path: Path, line: str, path: str) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    words = [path if word == "%" else os.fsencode(word) for word in line.split()]
+    words = [PATHS[path] if word == "%" else os.fsencode(word) for word in line.split()]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHARDD_", "XDG_"))}
     own = {"HOME": str(tmp_path), "SHARDD_SYSTEM_PATH": str(tmp_path / "data")}
     ended = subprocess.run(

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import typer
 
+from shardd.cli.direct import direct
 from shardd.cli.main import app
 from tests.cli.transcript import DIRECTORY, Shell, replay
 from tests.support.server import ONE_SHARD, Server
 
+BENCH = "bench"
 TRANSCRIPTS = sorted(path.stem for path in DIRECTORY.glob("*.txt"))
 
 
@@ -41,8 +43,19 @@ def emptied(server: Server, tmp_path: Path, way: str) -> Shell:
     return shell
 
 
-@pytest.mark.parametrize("name", TRANSCRIPTS)
+@pytest.mark.parametrize("name", [name for name in TRANSCRIPTS if name != BENCH])
 def test_commands_print_what_the_transcript_says(name: str, emptied: Shell) -> None:
+    require_as_written(name, emptied)
+
+
+@pytest.mark.parametrize("way", ["typer"], indirect=True, scope="module")
+def test_bench_prints_what_its_transcript_says(emptied: Shell) -> None:
+    """Typer is asked for all of it, so that both ways are the same one."""
+    assert direct([BENCH, "compare"]) is None
+    require_as_written(BENCH, emptied)
+
+
+def require_as_written(name: str, emptied: Shell) -> None:
     expected = (DIRECTORY / f"{name}.txt").read_text()
     assert replay(expected, emptied) == expected
     assert "Traceback" not in expected

@@ -20,6 +20,7 @@ from tests.server.test_idempotent_producers import init, once
 from tests.server.test_message_deduplication import identified, stored
 from tests.server.test_unfinished_batches import become_of_another_boot
 from tests.support import wire
+from tests.support.wide import crossed
 
 CANNOT_READ, CANNOT_WRITE = 10002, 10006
 DELETE_OFFSET = int(Code.DELETE_CONSUMER_OFFSET)
@@ -94,8 +95,7 @@ def spoil(left: Left, side: str, way: str) -> None:
     left.control.arm(operation, pattern, 1, code, for_ever=True)
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "side"), crossed(WAYS, SIDES, times=2))
 def test_the_log_is_served_whatever_the_disk_says_of_a_side_file(left: Left, side: str, way: str) -> None:
     left.fresh()
     spoil(left, side, way)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
+from tests.support.wide import wide
 
 COUNT: Final = 1_500
 TIMEOUT_S: Final = 5
@@ -79,9 +80,9 @@ class Crowd:
     ("first", "drip"),
     [
         (b"", b""),
-        (b"GET /", b"a"),
+        wide(b"GET /", b"a"),
         (HEAD, b"X: y\r\n"),
-        (HEAD + b"Content-Length: 1000000\r\n\r\n", b"{"),
+        wide(HEAD + b"Content-Length: 1000000\r\n\r\n", b"{"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n"),
     ],
     ids=["idle", "dripping lines", "dripping heads", "dripping bodies", "dripping chunks"],

@@ -17,6 +17,7 @@ from shardd.doors.http.polls import STREAMS_MAX, STREAMS_OF_ADDRESS_MAX
 from tests.doors.http_server import WAIT_S, HttpClient, HttpServer
 from tests.doors.test_http_events import Events
 from tests.support import wire
+from tests.support.wide import wide
 
 OTHER: Final = "127.0.0.2"
 ADDRESSES: Final = tuple(f"127.0.1.{number}" for number in range(1, 1 + STREAMS_MAX // STREAMS_OF_ADDRESS_MAX))
@@ -97,7 +98,7 @@ def test_users_of_one_address_have_streams_of_their_own(server: HttpServer) -> N
         assert held.enter_context(Events(server, modest, source=OTHER)).answer.status == 200
 
 
-@pytest.mark.parametrize("accept", ["application/json", BATCH])
+@pytest.mark.parametrize("accept", [wide("application/json"), BATCH])
 def test_answers_that_one_user_never_reads_hold_up_no_poll_of_another(server: HttpServer, accept: str) -> None:
     """128 of them from 4 addresses are 900 MB: the door keeps what it has room for, and others poll as before."""
     greedy, modest = token_of(server, "greedy"), token_of(server, "modest")

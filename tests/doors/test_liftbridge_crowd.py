@@ -20,6 +20,7 @@ from shardd.doors.liftbridge.calls import SUBSCRIPTIONS_OF_ADDRESS_MAX
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.hostile import crowd
+from tests.support.wide import wide
 
 COUNT: Final = 1_500
 TIMEOUT_S: Final = 5
@@ -53,7 +54,7 @@ def headers_frame(stream: int) -> bytes:
     return struct.pack(">I", len(block))[1:] + b"\x01\x04" + struct.pack(">I", stream) + block
 
 
-@pytest.mark.parametrize("first", [b"", PREFACE[:10], b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "half", "other"])
+@pytest.mark.parametrize("first", [b"", PREFACE[:10], wide(b"GET / HTTP/1.1\r\n\r\n")], ids=["silent", "half", "other"])
 def test_others_are_served_beside_a_crowd_and_it_ends(server: LiftbridgeServer, first: bytes) -> None:
     door = server.door()
     with ExitStack() as held, server.client(ROOT) as client:

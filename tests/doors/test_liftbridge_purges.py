@@ -9,6 +9,7 @@ import pytest
 
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.wide import crossed
 
 NAMESPACE = "liftbridge-default"
 EARLIEST, NEW_ONLY, STOP_OFFSET = 2, 0, 1
@@ -35,8 +36,7 @@ def rows(found: list[Any]) -> list[tuple[int, bytes]]:
     return [(each.offset, each.value) for each in found]
 
 
-@pytest.mark.parametrize("count", [80, 8], ids=["more than before", "fewer than before"])
-@pytest.mark.parametrize("way", ["native", "liftbridge"])
+@pytest.mark.parametrize(("way", "count"), crossed(["native", "liftbridge"], [80, 8]))  # more and fewer than before
 def test_subscriber_over_a_native_purge_gets_all_of_the_new_history(
     server: LiftbridgeServer, client: LiftbridgeClient, count: int, way: str
 ) -> None:

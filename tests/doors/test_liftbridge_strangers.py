@@ -27,6 +27,7 @@ from tests.hostile.matrix.judge import crowd_of
 from tests.hostile.matrix.lines import HALF_SENT, PIPELINED, STRANGER, UNREAD
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import Target
+from tests.support.wide import wide, wide_but
 
 ROUNDS: Final = 20
 GROWTH_BYTES_MAX: Final = process_bytes_max("grpc")  # the first burst of 200, where the CPU is busy, has had 338 MiB
@@ -48,7 +49,9 @@ def server(tmp_path: Path) -> Iterator[LiftbridgeServer]:
         yield running
 
 
-@pytest.mark.parametrize(("attack", "connections"), [(PIPELINED, 60), (PIPELINED, 200), (UNREAD, 60), (HALF_SENT, 60)])
+@pytest.mark.parametrize(
+    ("attack", "connections"), [wide(PIPELINED, 60), (PIPELINED, 200), (UNREAD, 60), (HALF_SENT, 60)]
+)
 def test_crowd_of_strangers_clients_at_work_and_newcomers_are_served(
     server: LiftbridgeServer, attack: str, connections: int
 ) -> None:
@@ -94,7 +97,9 @@ def flood(server: LiftbridgeServer, path: str, closed: threading.Event, *, gives
         closed.set()
 
 
-@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
+@pytest.mark.parametrize(
+    "path", wide_but([PATHS["no login"], PATHS["no such service"]], PATHS.values()), ids=PATHS.keys()
+)
 def test_stranger_goes_on_its_connection_ends_and_clients_of_its_address_stay(
     server: LiftbridgeServer, path: str
 ) -> None:

@@ -26,6 +26,7 @@ from tests.hostile.matrix.lines import (
 )
 from tests.hostile.matrix.target import MatrixServer
 from tests.support.stalls import stopped
+from tests.support.wide import wide_but
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -64,7 +65,7 @@ def test_others_go_on_beside_each_line_of_https(secure: Watch, line: Line) -> No
     holds(secure, line)
 
 
-@pytest.mark.parametrize("door", ["tcp", "tls", "websocket", "wss", "iggy09"])
+@pytest.mark.parametrize("door", wide_but(["tcp", "wss"], ["tcp", "tls", "websocket", "wss", "iggy09"]))
 def test_answers_that_strangers_do_not_read_cost_the_kernel_little(plain: Watch, door: str) -> None:
     """Many small ones: segments of half a small window cost several times what they hold."""
     holds(plain, Line(door, STRANGER, UNREAD))

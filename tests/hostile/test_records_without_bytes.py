@@ -19,6 +19,7 @@ from tests.support.server import ONE_SHARD, Server
 from tests.support.tls_records import APPLICATION_DATA, shake_hands
 from tests.support.tls_wire import TlsWire, client_context
 from tests.support.websocket import request
+from tests.support.wide import wide
 
 pytestmark = pytest.mark.io_engine
 UPDATES = 500_000  # 13.5 MB, which take OpenSSL some 5 s
@@ -55,7 +56,7 @@ class Flood(threading.Thread):
             self._peer.sendall(self._bytes)
 
 
-@pytest.mark.parametrize("transport", ["tls", "wss"])
+@pytest.mark.parametrize("transport", ["tls", wide("wss")])
 def test_updates_of_keys_without_end_leave_the_worker_and_its_clients_alone(
     server: Server, authority: Authority, tmp_path: Path, transport: str
 ) -> None:

@@ -13,6 +13,7 @@ from tests.models.canaries import finds
 from tests.models.readers import GroupWorld, ReaderWorld
 from tests.models.world import model_settings
 
+SHORT = 12  # steps of a history that show a fault of three rules: many short ones are sooner there than long ones
 BOTH = pytest.mark.parametrize("machine", [ReaderWorld, GroupWorld])
 
 
@@ -30,7 +31,7 @@ def test_consumer_that_ignores_histories_is_found(machine: Any, monkeypatch: pyt
 @BOTH
 def test_consumer_that_tells_no_loss_is_found(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "gaps", lambda *_: [])
-    finds(machine, "read", "send", "retain")
+    finds(machine, "read", "send", "retain", steps=SHORT)
 
 
 @BOTH
@@ -62,7 +63,7 @@ def test_latest_that_is_asked_again_is_found(monkeypatch: pytest.MonkeyPatch) ->
         return await WANTED(self)
 
     monkeypatch.setattr(membership.Membership, "wanted", wanted)
-    finds(ReaderWorld, "read", "send", "resize")
+    finds(ReaderWorld, "read", "send", "resize", steps=SHORT)
 
 
 WANTED = membership.Membership.wanted

@@ -11,6 +11,7 @@ import pytest
 from shardd.log import layout
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wide import wide_but
 
 RECORD_BYTES = 64 + 936
 MESSAGES = 25
@@ -21,7 +22,7 @@ FIRST = 3  # polling strategy
 PLACE = wire.identifier("s") + wire.identifier("t")
 
 
-@pytest.fixture(scope="module", params=["none", "all", "open_segment"])
+@pytest.fixture(scope="module", params=wide_but(["open_segment"], ["none", "all", "open_segment"]))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {
         "SHARDD_SYSTEM_SEGMENT_SIZE": "5 KiB",

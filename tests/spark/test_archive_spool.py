@@ -34,6 +34,7 @@ from tests.server.test_retention import ENV, SECOND_US, create_topic, send, unti
 from tests.spark.test_pipelines import KINDS, stored, target_of
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.wide import wide, wide_but
 from tests.support.wire import Wire
 
 __all__ = ["root"]  # a fixture
@@ -64,7 +65,7 @@ def rows_of(target: Target) -> set[tuple[int, int]]:
     return set(counted)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", wide_but(["parquet", "delta"], KINDS))
 def test_an_expired_segment_is_archived_acknowledged_and_deleted(
     spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
 ) -> None:
@@ -85,7 +86,7 @@ def test_an_expired_segment_is_archived_acknowledged_and_deleted(
     assert rows_of(target) == ROWS | {(0, MESSAGES + each) for each in range(5)}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", [wide("parquet"), "delta"])
 def test_what_was_archived_without_its_ack_is_not_archived_twice(
     spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
 ) -> None:
@@ -103,7 +104,7 @@ def test_what_was_archived_without_its_ack_is_not_archived_twice(
     assert rows_of(target) == ROWS
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", wide_but(["delta"], KINDS))
 def test_other_messages_under_the_numbers_of_archived_ones_are_not_acknowledged(
     spark: SparkSession, server: Server, root: Wire, tmp_path: Path, kind: str
 ) -> None:
@@ -168,7 +169,7 @@ def test_rows_that_a_segment_does_not_have_any_more_are_of_no_account(
     assert archive_overlap.first_absent(archive_spool.task_settings(), segment, [other]) == 3
 
 
-@pytest.mark.parametrize("compression", ["lz4", "zstd:3"])
+@pytest.mark.parametrize("compression", ["lz4", wide("zstd:3")])
 def test_compressed_segments_are_archived_from_their_blocks(
     spark: SparkSession, server: Server, root: Wire, tmp_path: Path, compression: str
 ) -> None:

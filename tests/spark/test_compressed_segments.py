@@ -18,6 +18,7 @@ from shardd.spark.positions import OptionError
 from tests.spark import direct
 from tests.spark.support import DEADLINE_S, Topic, flip, source_of
 from tests.spark.test_pipelines import audited, holds_exactly, target_of
+from tests.support.wide import wide
 
 
 def compress(topic: Topic, codec: str) -> list[Path]:
@@ -35,7 +36,7 @@ def compress(topic: Topic, codec: str) -> list[Path]:
     return sorted(streams.rglob("*.blocks"))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", wide("delta")])
 def test_archive_of_compressed_segments_holds_every_row_once(
     spark: SparkSession, topic: Topic, tmp_path: Path, kind: str
 ) -> None:

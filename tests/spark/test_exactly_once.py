@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake_tables import KINDS, table_of
 from tests.spark.sink_child import options_of
 from tests.spark.support import Topic
+from tests.support.wide import wide_but
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -29,7 +30,7 @@ def test_a_batch_that_is_committed_twice_is_there_once(spark: SparkSession, kind
     assert table_of(kind, tmp_path).num_rows == 5
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", wide_but(["delta"], KINDS))
 def test_a_task_that_fails_and_is_repeated_leaves_no_second_copy(
     spark: SparkSession, kind: str, tmp_path: Path
 ) -> None:

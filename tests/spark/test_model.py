@@ -19,6 +19,7 @@ from shardd.spark.sinks import topic_stored
 from tests.spark.direct import batch
 from tests.spark.model.run import Model, play
 from tests.spark.model.world import STREAM, BrokenPromiseError, World
+from tests.support.wide import wide
 
 STEPS = 250
 CANARY_STEPS = 500
@@ -113,7 +114,7 @@ def _the_first_rows_twice(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [_unproven, _any_directory, _to_the_end_of_the_partition, _the_rest_is_dropped, _the_first_rows_twice],
+    [_unproven, _any_directory, _to_the_end_of_the_partition, wide(_the_rest_is_dropped), _the_first_rows_twice],
 )
 def test_a_planted_fault_is_found(
     world: World, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]

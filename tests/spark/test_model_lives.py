@@ -14,6 +14,7 @@ from shardd.spark.rollbacks import Rollbacks
 from tests.spark.direct import batch
 from tests.spark.model.run import Model
 from tests.spark.model.world import STREAM, BrokenPromiseError, World
+from tests.support.wide import wide
 
 KEPT = 20  # messages of the first copy
 LOST = 20  # messages behind it, and behind the second one
@@ -63,7 +64,7 @@ def _no_marks_are_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "reads_what_is_lost"), [(_all_marks_are_of_others, False), (_no_marks_are_compared, True)]
+    ("plant", "reads_what_is_lost"), [wide(_all_marks_are_of_others, False), (_no_marks_are_compared, True)]
 )
 def test_a_planted_fault_about_a_missed_life_is_found(
     tmp_path: Path,

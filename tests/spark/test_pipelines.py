@@ -25,6 +25,7 @@ from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError
 from shardd.spark.sinks.tables import CommitConflictError
 from tests.spark.support import Topic, delete_sealed, flip, segment_path, settle, source_of
+from tests.support.wide import wide, wide_but
 
 ROOT = Path(__file__).parents[2]
 CHILD_TIMEOUT_S = 280.0
@@ -60,7 +61,7 @@ def holds_exactly(target: Target, topic: Topic) -> None:
 # ---- archive ----
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", wide_but(["parquet", "iceberg"], KINDS))
 def test_archive_holds_every_row_once_and_a_second_run_adds_only_the_new(
     spark: SparkSession, topic: Topic, tmp_path: Path, kind: str
 ) -> None:
@@ -85,7 +86,7 @@ def test_archive_keeps_what_makes_a_record(spark: SparkSession, topic: Topic, tm
     assert first["id"] == polled.id[::-1] and first["value"] == polled.payload
 
 
-@pytest.mark.parametrize("files", [0, 3])
+@pytest.mark.parametrize("files", [wide(0), 3])
 def test_archive_goes_on_after_a_kill(spark: SparkSession, topic: Topic, tmp_path: Path, files: int) -> None:
     target = target_of("parquet", tmp_path)
     arguments = (topic.server.address, topic.name, f"parquet:{target.place}", str(topic.server.data_dir), str(files))
@@ -107,7 +108,7 @@ def test_archive_goes_on_after_a_kill(spark: SparkSession, topic: Topic, tmp_pat
     holds_exactly(target, topic)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", [wide("delta"), "iceberg"])
 def test_files_without_their_commit_are_written_again(
     spark: SparkSession, topic: Topic, tmp_path: Path, kind: str
 ) -> None:

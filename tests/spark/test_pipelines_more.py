@@ -22,6 +22,7 @@ from shardd.spark.pipelines.aggregate import Aggregation
 from shardd.spark.pipelines.common import Meter, PipelineError
 from tests.spark.support import Topic, header, settle, source_of
 from tests.support import wire
+from tests.support.wide import wide, wide_but
 
 ORDERS = 600
 
@@ -56,7 +57,7 @@ def expected(key: str) -> dict[str, list[int]]:
 # ---- aggregate ----
 
 
-@pytest.mark.parametrize(("by", "label"), [("json:$.shop", "shop"), ("header:kind", "kind")])
+@pytest.mark.parametrize(("by", "label"), [("json:$.shop", "shop"), wide("header:kind", "kind")])
 def test_a_batch_aggregate_equals_plain_python(spark: SparkSession, orders: Topic, by: str, label: str) -> None:
     wanted = Aggregation.parse(None, by, "count,sum,avg,min,max,p50,bytes", "json:$.price")
     result = aggregate.run_batch(spark, source_of(orders, **only_orders(orders)), wanted, None)["result"]
@@ -137,7 +138,7 @@ def test_a_wrong_aggregate_is_named(arguments: tuple[Any, ...], text: str) -> No
 # ---- export ----
 
 
-@pytest.mark.parametrize("kind", export.FORMATS)
+@pytest.mark.parametrize("kind", wide_but(["json"], export.FORMATS))
 def test_export_writes_what_the_statement_says(spark: SparkSession, orders: Topic, tmp_path: Path, kind: str) -> None:
     view, target = export.view_name(orders.name), tmp_path / "out"
     export.register_views(spark, {view: source_of(orders, **only_orders(orders))})

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from shardd.spark import columns, session
 from tests.spark.proxies import StockProxy
 from tests.spark.support import Topic, delete_sealed, settle
+from tests.support.wide import wide
 
 
 def load(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
@@ -36,7 +37,7 @@ def fails(action: Any, *texts: str) -> None:
         assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", ["live", "auto", "auto-with-path"])
+@pytest.mark.parametrize("mode", ["live", wide("auto"), "auto-with-path"])
 def test_every_row_comes_once(spark: SparkSession, topic: Topic, mode: str) -> None:
     options = {"readMode": mode.removesuffix("-with-path")}
     if mode == "auto-with-path":

@@ -25,6 +25,7 @@ from tests.spark.test_pipeline_commands import run as command
 from tests.spark.test_topic_sink import payloads, written
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.wide import wide
 
 FOLLOW_S = 300.0
 
@@ -158,7 +159,7 @@ def changes_of(topic: Topic) -> Topic:
     return made
 
 
-@pytest.mark.parametrize("within", [(), ("--within", "1h")])
+@pytest.mark.parametrize("within", [(), wide(("--within", "1h"))])
 def test_dedup_removes_what_was_sent_twice(
     spark: SparkSession, topic: Topic, tmp_path: Path, within: tuple[str, ...]
 ) -> None:

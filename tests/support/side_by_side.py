@@ -9,9 +9,12 @@ from typing import Any, Final
 from xdist.scheduler import LoadScopeScheduling
 
 ONE_JVM: Final = "tests with a Spark session"
-# of files, whose tests run one behind the other: with these a run begins
+# Files whose tests, one behind the other, take half a minute or more, and which would begin late by their names: with
+# these a run begins, so that none of them is what all other processes wait for at its end.
 LONGEST: Final = (
-    "tests/models/test_consumer.py", "tests/sim/test_sim.py", "tests/soak/", "tests/vopr/", "tests/power/"
+    "tests/models/test_consumer.py", "tests/sim/test_sim.py", "tests/soak/", "tests/vopr/", "tests/power/",
+    "tests/spark/test_driver_kills.py", "tests/spark/test_model.py", "tests/spark/test_model_lives.py",
+    "tests/unit/test_backup_host.py", "tests/unit/test_backup_side_files.py", "tests/unit/test_upgrade_check.py",
 )  # fmt: skip
 _ROOT: Final = Path(__file__).parents[2]
 

@@ -32,6 +32,13 @@ def modules() -> dict[str, ast.Module]:
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_end_with_the_tests() -> Iterator[None]:
+    """A million objects, which each collection of garbage in this process would go through."""
+    yield
+    modules.cache_clear()
+
+
 def constants() -> Iterator[tuple[str, object]]:
     for name, module in modules().items():
         for node in ast.walk(module):

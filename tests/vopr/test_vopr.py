@@ -48,7 +48,7 @@ CANARIES = {
 }
 
 
-SLOW = (planted.FOOLED_CLOCK, planted.LINKED_TWICE)
+SLOW = (planted.FOOLED_CLOCK, planted.LINKED_TWICE, planted.STALE_DELETIONS)  # `make vopr` looks for all of them
 
 
 @pytest.mark.parametrize(

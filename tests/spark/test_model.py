@@ -23,6 +23,7 @@ from tests.support.wide import wide
 
 STEPS = 250
 CANARY_STEPS = 500
+ROUNDS_MIN, ROUNDS_MAX = 3, 9
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +176,24 @@ def test_a_planted_fault_about_other_servers_is_found(tmp_path: Path, monkeypatc
 
 
 def test_and_through_gaps_times_two_sources_and_retries(tmp_path: Path) -> None:
-    """Everything of this kind happens in the run, whatever the seed."""
+    """Everything of this kind happens in the run, whatever the seed. What a round meets depends on what the server has
+    removed by then."""
+    of_rounds = (
+        "thinned", "gaps passed", "isolated", "isolated passed", "isolated told", "batches of two sources", "retries",
+        "retries refused behind retention",
+    )  # fmt: skip
     world = World(tmp_path)
     try:
         model = Model(world, seed=20260104, restores=False, restarts=False)
         model.queries.two_sources = 0.7
-        for _ in range(3):
+        for number in range(ROUNDS_MAX):
             model.run(STEPS // 5)
             model.fill()
             for change in (model.thin, model.give_up, model.go_ahead, model.copy):
                 change()
             model.read_all()
+            if number >= ROUNDS_MIN - 1 and all(model.counts[each] for each in of_rounds):
+                break
         model.world.recreate("rows")
         model.fill()
         for _ in range(3):
@@ -194,11 +202,7 @@ def test_and_through_gaps_times_two_sources_and_retries(tmp_path: Path) -> None:
             model.follow(("0s", "200ms"), rounds=10)
     finally:
         world.close()
-    happened = (
-        "thinned", "gaps passed", "isolated", "isolated passed", "isolated told", "ahead in time",
-        "batches of two sources", "batches by time beside a partition ahead", "retries",
-        "retries refused behind retention",
-    )  # fmt: skip
+    happened = (*of_rounds, "ahead in time", "batches by time beside a partition ahead")
     assert all(model.counts[each] for each in happened), model.counts
 
 

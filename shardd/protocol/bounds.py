@@ -40,7 +40,7 @@ class GetPartitionBounds(msgspec.Struct, frozen=True):
     segments: bool = False
     epochs: bool = False
     sync: bool = False  # what is not on the device is to come there soon
-    for_sender: bool = False  # who wants to know how many partitions there are
+    for_sender: bool = False  # a producer asks for the number of partitions
 
     @classmethod
     def read(cls, reader: Reader) -> GetPartitionBounds:

@@ -50,6 +50,23 @@ def ping(server: HttpServer, context: ssl.SSLContext) -> bytes:
         return stream.makefile("rb").read()
 
 
+@contextlib.contextmanager
+def flooding(address: tuple[str, int], first: bytes) -> Iterator[None]:
+    """Two processes open connections without end, with `first` on each."""
+    many = multiprocessing.get_context("spawn")
+    stop = many.Event()
+    flooders = [many.Process(target=flood, args=(address, first, stop), daemon=True) for _ in range(2)]
+    for each in flooders:
+        each.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for each in flooders:
+            each.join(10.0)
+            each.kill()
+
+
 @pytest.fixture
 def door(tmp_path: Path) -> Iterator[tuple[HttpServer, ssl.SSLContext]]:
     crowd.allow_descriptors(OPEN + 1_000)
@@ -64,14 +81,7 @@ def door(tmp_path: Path) -> Iterator[tuple[HttpServer, ssl.SSLContext]]:
 def test_a_flood_of_hellos_leaves_the_door_and_its_clients_alone(door: tuple[HttpServer, ssl.SSLContext]) -> None:
     server, context = door
     process = server.door()
-    many = multiprocessing.get_context("spawn")
-    stop = many.Event()
-    flooders = [
-        many.Process(target=flood, args=(server.http_address, hello(context), stop), daemon=True) for _ in range(2)
-    ]
-    for each in flooders:
-        each.start()
-    try:
+    with flooding(server.http_address, hello(context)):
         until_s, answered, tried = time.monotonic() + FLOOD_S, 0, 0
         while time.monotonic() < until_s or answered < REQUESTS:
             assert time.monotonic() < until_s + ANSWER_S, f"{answered} of {tried} handshakes ended beside the flood"
@@ -79,10 +89,5 @@ def test_a_flood_of_hellos_leaves_the_door_and_its_clients_alone(door: tuple[Htt
             with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError):  # it took longer than a login may
                 answered += b"pong" in ping(server, context)
         print(f"{answered} of {tried} handshakes ended beside the flood")
-    finally:
-        stop.set()
-        for each in flooders:
-            each.join(10.0)
-            each.kill()
     assert server.door().pid == process.pid
     assert "gives no sign of life" not in server.log()

@@ -4,7 +4,6 @@ door and its clients alone."""
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import socket
 import ssl
 import threading
@@ -18,7 +17,7 @@ import pytest
 
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, await_ping
-from tests.doors.test_http_handshakes import ANSWER_S, FLOOD_S, REQUESTS, flood
+from tests.doors.test_http_handshakes import ANSWER_S, FLOOD_S, REQUESTS, flooding
 from tests.hostile import crowd
 from tests.server.test_tls_handshakes import hello
 from tests.support import wire
@@ -98,16 +97,11 @@ def test_hellos_without_end_leave_the_door_for_liftbridge_and_its_clients_alone(
 ) -> None:
     with serving(tmp_path, authority, "rsa:4096", "1.2") as server:
         door, context = server.door(), speaking_http2(authority)
-        many = multiprocessing.get_context("spawn")
-        stop = many.Event()
         address = wire.host_and_port(server.liftbridge_address)
-        flooders = [many.Process(target=flood, args=(address, hello(context), stop), daemon=True) for _ in range(2)]
         credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes())
         with server.client(ROOT, credentials=credentials) as other:
             other.call("FetchMetadata")
-            for each in flooders:
-                each.start()
-            try:
+            with flooding(address, hello(context)):
                 until_s, answered, rounds = time.monotonic() + FLOOD_S, 0, 0
                 while time.monotonic() < until_s or answered < REQUESTS:
                     assert time.monotonic() < until_s + ANSWER_S, f"{answered} handshakes ended beside the flood"
@@ -117,10 +111,5 @@ def test_hellos_without_end_leave_the_door_for_liftbridge_and_its_clients_alone(
                     other.call("FetchMetadata", timeout_s=ANSWER_S)
                     rounds += 1
                 print(f"{answered} of {rounds} handshakes ended beside the flood")
-            finally:
-                stop.set()
-                for each in flooders:
-                    each.join(10.0)
-                    each.kill()
         assert server.door().pid == door.pid
         assert "gives no sign of life" not in server.log()

@@ -319,7 +319,7 @@ def test_a_right_that_is_taken_ends_a_subscription_that_waits_for_native_message
 
 
 def test_a_right_that_is_taken_ends_what_is_said_and_heard_over_nats(server: MatrixServer, poller: Poller) -> None:
-    """What a user may hear is asked each second (`MAY_S`), so a message of later than that is heard no more."""
+    """The door asks each second for the rights of a user (`MAY_S`); no message of later is heard."""
     name, take = poller
     nats = Nats(server.target, name)
     with contextlib.closing(nats):

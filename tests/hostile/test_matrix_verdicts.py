@@ -1,4 +1,4 @@
-"""What `make test-net` makes of its measurements: the verdict of a line, and which verdicts a later run keeps."""
+"""Verdicts of `make test-net`: how measurements of a line are judged, and which verdicts a later run keeps."""
 
 from __future__ import annotations
 

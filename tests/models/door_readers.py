@@ -59,7 +59,7 @@ class Reader:
         """It leaves, and comes back with what it knows."""
 
     def check(self) -> None:
-        """What the server keeps of it belongs to what it has handed over."""
+        """Its stored offsets are those of messages that it has handed over."""
 
     def close(self) -> None:
         self.anew()

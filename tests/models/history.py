@@ -227,7 +227,7 @@ class ReaderAccount:
 
 
 class WriterAccount:
-    """What became of every message of one writer. `repeats`: a message may be stored more than once; `doubted`: those
+    """The fate of every message of one writer. `repeats`: a message may be stored more than once; `doubted`: messages
     that may, as their connection was cut."""
 
     def __init__(self, topic: TopicHistory, *, repeats: bool) -> None:

@@ -186,7 +186,7 @@ class ForgetfulCommand(CommandWriter):
 
 
 class HopefulNats(NatsWriter):
-    """What was published counts as stored."""
+    """Each message that was published counts as stored."""
 
     def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
         super().write(partition, payloads, headers, is_there=is_there)
@@ -194,7 +194,7 @@ class HopefulNats(NatsWriter):
 
 
 class HopefulLiftbridge(LiftbridgeWriter):
-    """What was published counts as stored."""
+    """Each message that was published counts as stored."""
 
     def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
         super().write(partition, payloads, headers, is_there=is_there)
@@ -245,6 +245,13 @@ CANARIES: Final = {
 }
 
 
+def require_found(world: OneWriter, fault: str) -> None:
+    world.settle()
+    with pytest.raises(Broken, match=fault):
+        world.account.check_end()
+    world.end()
+
+
 @pytest.mark.parametrize("kind", CANARIES)
 def test_writer_of_a_server_that_tells_wrongly_is_found(site: Site, kind: type[Writer]) -> None:
     """One sequence of the machine: each step waits for a real server."""
@@ -254,10 +261,7 @@ def test_writer_of_a_server_that_tells_wrongly_is_found(site: Site, kind: type[W
     world.leave(0, 4)
     if kind is not TurnedLiftbridge:
         world.write(PARTITIONS_MAX, 2, "")
-    world.settle()
-    with pytest.raises(Broken, match=CANARIES[kind]):
-        world.account.check_end()
-    world.end()
+    require_found(world, CANARIES[kind])
 
 
 def test_messages_under_way_may_be_retained_before_the_model_reads_them_and_others_not(site: Site) -> None:
@@ -289,17 +293,11 @@ def test_writer_of_a_server_that_tells_wrongly_of_a_cut_is_found(site: Site, kin
     world.begin(1)
     world.write(0, 3, "a")
     world.write_over_a_cut(0, 3, 1, Cut(), is_passed=OVER_A_CUT[kind] == "stored twice")
-    world.settle()
-    with pytest.raises(Broken, match=OVER_A_CUT[kind]):
-        world.account.check_end()
-    world.end()
+    require_found(world, OVER_A_CUT[kind])
 
 
 def test_writer_of_a_server_that_tells_wrongly_of_a_restart_is_found(site: Site) -> None:
     world = one_writer(HopefulHttp, site)()
     world.begin(1)
     world.write_over_a_restart(RESTART_TURNS, 0, 3, kills=True)
-    world.settle()
-    with pytest.raises(Broken, match="never stored"):
-        world.account.check_end()
-    world.end()
+    require_found(world, "never stored")

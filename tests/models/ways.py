@@ -51,7 +51,7 @@ class _Line:
         self.is_silent = self.is_asked = False
 
     def end(self, cut: Cut) -> None:
-        """What came from the client and was passed reaches the server."""
+        """The server still gets all bytes of the client that were passed."""
         self.is_silent = True
         if cut.is_reset and not self.client.transport.is_closing():
             self.client.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -138,7 +138,7 @@ def refuse(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("may_link", [True, False])
 def test_backup_reads_each_log_once(data: DataDirectory, monkeypatch: pytest.MonkeyPatch, may_link: bool) -> None:
-    """The proof before its end, too, is no second pass over all data."""
+    """The proof before its end needs no second pass over all data."""
     read, plain = Counter[str](), os.preadv
 
     def count(descriptor: int, buffers: list[memoryview], *arguments: int) -> int:

@@ -270,3 +270,19 @@ class Room:
         if not self._of_address[key]:
             del self._of_address[key]
         self._used += size
+
+
+class SharedRoom(Room):
+    """Room that nobody gives back when another one needs it: an owner has at most as much as it leaves, and an address
+    half of what its owner may still have. So another owner finds some. None owns as much as there is."""
+
+    def __init__(self, size_max: int) -> None:
+        super().__init__(size_max, size_max)
+
+    def _is_share_full(self, member: Member, size: int) -> bool:
+        if member.owner is None:
+            return False
+        has = self._owners.get(member.owner, _NOBODY).size
+        left = self._max - self._used - has - 2 * size  # then, beside as much as it has
+        has_address = self._of_address[member.owner, member.address]
+        return left < 0 or (has_address > 0 and 2 * has_address > left)

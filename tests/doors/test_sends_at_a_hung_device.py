@@ -65,12 +65,14 @@ def hung(device: FaultControl) -> Iterator[None]:
         device.disarm()
 
 
-def prepare(server: Server, topics: tuple[str, ...] = ("t", "warm")) -> None:
+def prepare(server: Server, partitions_count: int = 1) -> None:
     with wire.connect(server.address) as root:
         root.request(Code.CREATE_USER, CreateUserRequest("attacker", PASSWORD, 1, RIGHTS).encode())
         stream = root.create_stream("s")
-        for name in topics:
-            root.send(stream, root.create_topic(stream, name, 1), wire.to_partition(0), [wire.message(b"m")])
+        for name in ("t", "warm"):
+            topic = root.create_topic(stream, name, partitions_count)
+            for partition in range(partitions_count):
+                root.send(stream, topic, wire.to_partition(partition), [wire.message(b"m")])
 
 
 def sends(token: str) -> bytes:

@@ -93,7 +93,7 @@ def polls(token: str) -> bytes:
 
 @pytest.mark.parametrize(
     ("what", "sources"),
-    [(sends, SOURCES), (stores, SOURCES), (polls, SOURCES[:1])],  # a user's polls of several addresses fill the door
+    [(sends, SOURCES), (stores, SOURCES), (polls, SOURCES[:1])],  # of several addresses: test_polls_at_a_hung_device.py
     ids=["sends", "stores", "polls that store"],
 )
 def test_what_waits_for_the_device_over_http_leaves_others_served(

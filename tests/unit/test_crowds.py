@@ -230,6 +230,26 @@ def test_newcomer_takes_no_more_room_than_it_needs_and_none_where_that_is_not_en
     assert len(gone) == 2 and room.used == 10
 
 
+@on_loop
+async def test_member_at_work_for_a_moment_gives_way_after_it() -> None:
+    room, gone = Room(4, 2), list[str]()
+    members = [room.enter("many", address, partial(gone.append, address), at_work=True) for address in "aabb"]
+    for member in members:
+        room.works_for(member, 0.0)
+    with pytest.raises(FullError):
+        room.enter("few", "", lambda: None)
+    room.works(members[3])  # without an end
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.001, over.set)
+    await over.wait()
+    room.enter("few", "", lambda: None)
+    assert gone == ["b"] and members[2].size == 0 and members[3].at_work
+    for member in members:
+        room.leave(member)
+        room.works_for(member, 0.0)  # it has left
+    assert all(member.grace is None for member in members) and room.used == 1
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xy"), st.booleans()), max_size=80))
 def test_room_are_counted_whatever_happens(steps: list[tuple[str, str, bool]]) -> None:
     crowd = Crowd(7, 3)

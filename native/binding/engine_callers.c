@@ -116,8 +116,7 @@ PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg) {
     engine *e = shardd_engine_of(self);
     unsigned long long token = PyLong_AsUnsignedLongLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
-    calls_cancel(&e->calls, token);
-    Py_RETURN_NONE;
+    return PyBool_FromLong(calls_cancel(&e->calls, token));
 }
 
 PyObject *shardd_call_balance(PyObject *self, PyObject *args) {

@@ -76,6 +76,7 @@ static const constant constants[] = {
     {"CALL_LAST_WINDOW", CALL_LAST_WINDOW},
     {"CALL_GONE", CALL_GONE},
     {"CALL_AGAIN", CALL_AGAIN},
+    {"CALL_LET_GO", CALL_LET_GO},
     {"CALLS_MAX", CALLS_MAX},
     {"LISTENER_TCP", LISTENER_TCP},
     {"LISTENER_UNIX", LISTENER_UNIX},

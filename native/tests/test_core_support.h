@@ -64,7 +64,7 @@ static void open_core(partition_level level) {
     k->pool = pool_create(descriptors[1], POOL_BYTES);
     k->now_us = clock_monotonic_us();
     k->commit.room.fd = -1;
-    file_cache_open_for(&k->files, 100);
+    file_cache_open_for(&k->files, 100, 0);
     core_options options = {.shard = 0, .shards = 2, .sync_interval_us = 1000000, .waiting_polls = {2000, 1000}};
     uint8_t *memory[BUFFER_SETS];
     for (buffer_set set = 0; set < BUFFER_SETS; set++) memory[set] = pool_alloc(k->pool, io_buffers_bytes(set));

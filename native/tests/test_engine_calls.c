@@ -210,9 +210,16 @@ static void hit_the_limits(server *serving, engine *e) {
     CHECK_EQUAL(append(e, OWNER, 1, 1), 0);
     CHECK_EQUAL(e->calls.refused, 2);
     turn(serving, e);
-    for (uint32_t i = 0; i < CALLS_MAX; i++) calls_cancel(&e->calls, tokens[i]);
-    CHECK(calls_under_way(&e->calls) <= LINK_SLOTS); /* those for which there was no place have left */
+    uint32_t kept = 0, told = 0;
+    for (uint32_t i = 0; i < CALLS_MAX; i++) kept += calls_cancel(&e->calls, tokens[i]);
+    CHECK_EQUAL(kept, calls_under_way(&e->calls));
+    CHECK(kept <= LINK_SLOTS); /* those for which there was no place have left */
     CHECK(until_free(serving, e));
+    for (uint32_t i = 0; i < CALLS_MAX; i++) {
+        event last = ends[(uint32_t)tokens[i]];
+        told += last.connection == tokens[i] && last.code == CALL_LET_GO;
+    }
+    CHECK_EQUAL(told, kept);
     CHECK_EQUAL(take_all(e), 0);
     uint64_t begun = 0, most = pool_capacity(e->core.pool) / CALLS_POOL_PART;
     while (begun < 1000 && append(e, OTHER, 1, (1u << 20) - 64) != 0) begun++;

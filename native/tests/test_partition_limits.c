@@ -191,14 +191,18 @@ static void test_descriptors_are_planned_below_the_limit(void) {
     static const uint64_t limits[] = {0, 1024, 4096, 20000, 1 << 20}, connections[] = {1, 500, 5000, 100000};
     for (size_t l = 0; l < sizeof(limits) / sizeof(limits[0]); l++)
         for (size_t c = 0; c < sizeof(connections) / sizeof(connections[0]); c++) {
-            descriptor_budget b = file_budget_plan(limits[l], connections[c]);
-            uint64_t wanted = connections[c] + DESCRIPTORS_RESERVED + 2 * b.segment_pairs + b.offset_files;
+            descriptor_budget b = file_budget_plan(limits[l], connections[c], 1024);
+            uint64_t files = 2 * b.segment_pairs + b.offset_files;
+            uint64_t wanted = connections[c] + DESCRIPTORS_RESERVED + b.introductions + files;
+            CHECK(b.introductions >= 16 && (b.introductions <= limits[l] / 16 || b.introductions == 16));
             CHECK(b.segment_pairs >= 16 && b.segment_pairs <= 8192);
             CHECK(b.offset_files >= 16 && b.offset_files <= OFFSET_FILES_MAX);
             CHECK(wanted <= limits[l] || (b.segment_pairs == 16 || b.offset_files == 16));
         }
-    CHECK_EQUAL(file_budget_plan(1 << 20, 5000).segment_pairs, 8192);
-    CHECK_EQUAL(file_budget_plan(1 << 20, 5000).offset_files, OFFSET_FILES_MAX);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000, 1024).segment_pairs, 8192);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000, 1024).offset_files, OFFSET_FILES_MAX);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000, 1024).introductions, 1024);
+    CHECK_EQUAL(file_budget_plan(1 << 20, 5000, 0).introductions, 0);
 }
 
 /* The header of a record of 1 MiB, which is all that is there of it. */

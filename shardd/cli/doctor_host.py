@@ -100,11 +100,13 @@ def _seccomp(roots: Roots) -> Finding:
 
 def _open_files(settings: Settings) -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = descriptors_wanted(settings.server.connections_max)
+    wanted = descriptors_wanted(settings.server.connections_max, settings.proxies)
     finding = f"soft {_limit(soft)}, hard {_limit(hard)}; {wanted} wanted"
     if hard != resource.RLIM_INFINITY and hard < wanted:
+        others = wanted - settings.server.connections_max
         meaning = (
-            "below server.connections_max and 1024 for files: connections may wait in the backlog; raise the hard limit"
+            f"below server.connections_max and {others} for files and proxies: connections may wait in the backlog; "
+            "raise the hard limit"
         )
         return warning("open files", finding, meaning)
     return ok("open files", finding, "the server raises its soft limit to the hard one")

@@ -108,6 +108,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("http.address", "http.address", "127.0.0.1:3000", units.parse_address),
     _list("http.allowed_hosts", [], hosts.parse_hosts),
     _flag("http.forwarded_for", False, "proxies.http"),
+    _flag("http.proxy_protocol", False, "proxies.http_header"),
     _count("http.processes", 1, 1, http.PROCESSES_MAX),
     Key("http.cpus", "http.cpus", "", parse_cpus),
     _size("http.max_request_size", "http.max_request_size_bytes", "2 MB", 1024, http.REQUEST_BYTES_MAX),

@@ -14,17 +14,23 @@ NETWORKS_MAX: Final = 64  # TRUSTED_NETWORKS_MAX of the core (native/src/net/tru
 NETWORKS_PATH: Final = "server.trusted_proxies"
 _MAPPED_BITS: Final = 96  # in front of an IPv4 address inside of IPv6
 # the key of a port's switch -> the field of `Proxies`
-_SWITCHES: Final = {"tcp.proxy_protocol": "tcp", "websocket.proxy_protocol": "websocket", "http.forwarded_for": "http"}
+_SWITCHES: Final = {
+    "tcp.proxy_protocol": "tcp",
+    "websocket.proxy_protocol": "websocket",
+    "http.proxy_protocol": "http_header",
+    "http.forwarded_for": "http",
+}
 
 
 class Proxies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`networks`: normal forms. `tcp`, `websocket`: connections from them begin with a PROXY protocol header; `http`:
-    their field X-Forwarded-For is believed."""
+    """`networks`: normal forms. `tcp`, `websocket`, `http_header`: connections from them begin with a PROXY protocol
+    header; `http`: their field X-Forwarded-For is believed."""
 
     networks: tuple[str, ...] = ()
     tcp: bool = False
     websocket: bool = False
     http: bool = False
+    http_header: bool = False
 
     def lines_for(self, port: bool) -> str:
         """The networks as the core reads them, where the switch of the port is on."""
@@ -57,7 +63,8 @@ def _parse_network(entry: object) -> str:
 def check(settings: Settings) -> list[str]:
     """Sentences about keys that do not fit each other."""
     proxies = settings.proxies
-    served = {"tcp": True, "websocket": settings.websocket.enabled, "http": settings.http.enabled}
+    http = settings.http.enabled
+    served = {"tcp": True, "websocket": settings.websocket.enabled, "http": http, "http_header": http}
     on = [path for path, field in _SWITCHES.items() if getattr(proxies, field)]
     read = [path for path in on if served[_SWITCHES[path]]]  # those of ports that are disabled may wait for their day
     if read and not proxies.networks:

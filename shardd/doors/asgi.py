@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final
 
-import msgspec
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shardd.doors.forwarded import PROXIES, BoundedClients, ForwardedFor, TrustedProxies
+from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
+from shardd.doors.forwarded import BoundedClients, ForwardedFor, TrustedProxies
 from shardd.doors.hosts import AllowedHosts, HostCheck
+from shardd.doors.introductions import Client, Introductions, host_of
 from shardd.doors.openings import Openings, PacedTls
-from shardd.doors.taking import LOOK_S, Connection, Taking, bound, is_reset, left_of, reset_at_close
+from shardd.doors.taking import LOOK_S, Taking, bound, reset_at_close
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
-from shardd.runtime.networks import network_of_host
 
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
@@ -67,20 +65,6 @@ class Peer:
         await self._flow.drain()
 
 
-class AsgiLimits(msgspec.Struct, frozen=True):
-    """`head_timeout_s`: for a whole head, counted from its first byte or from the connection. `slow_reader_timeout_s`:
-    for a client that takes nothing of what is written (taking.py). `proxies`: networks whose hosts speak for their
-    clients (forwarded.py)."""
-
-    connections_max: int = 1024
-    connections_per_address_max: int = 256
-    head_bytes_max: int = 32 << 10
-    head_timeout_s: float = 10.0
-    keep_alive_s: int = 60
-    slow_reader_timeout_s: float = 30.0
-    proxies: tuple[str, ...] = ()
-
-
 async def serve_app(
     application: Application,
     hosts: AllowedHosts,
@@ -119,7 +103,7 @@ class _Server(uvicorn.Server):
         ready: Callable[[], None],
         tls: ssl.SSLContext | None,
     ) -> None:
-        self._crowd = _Crowd(limits)
+        self._crowd = AsgiCrowd(limits)
         crowd = self._crowd if tls is None else None
         bounded = type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits, "crowd": crowd})
         config = uvicorn.Config(
@@ -141,6 +125,9 @@ class _Server(uvicorn.Server):
         self._ready = ready
         self._tls = tls
         self._openings = Openings()
+        begin = self._plain if tls is None else self._over_tls
+        networks = TrustedProxies(limits.introducing)
+        self._introductions = Introductions(networks, self._crowd, limits.head_timeout_s, begin)
         self._looking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._looking.set_result(None)
 
@@ -164,95 +151,31 @@ class _Server(uvicorn.Server):
                 await asyncio.sleep(0)
             connection.look(now_s)
         self._crowd.look(now_s)
+        self._introductions.report(now_s)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         bound(self._listener)
         server = await asyncio.get_running_loop().create_server(
-            self._plain if self._tls is None else self._over_tls, sock=self._listener, backlog=_BACKLOG
+            self._introductions.accept, sock=self._listener, backlog=_BACKLOG
         )
         self.servers = [server]
         self.started = True
         self._ready()
 
-    def _plain(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(  # type: ignore[call-arg]
+    def _plain(self, client: Client | None) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state={}
         )
+        protocol.introduced = client
+        return protocol  # type: ignore[no-any-return]
 
-    def _over_tls(self) -> asyncio.BaseProtocol:
+    def _over_tls(self, client: Client | None) -> asyncio.BaseProtocol:
         loop, timeout_s = asyncio.get_running_loop(), self._limits.head_timeout_s
         return PacedTls(
-            *(self._openings, self._crowd, loop, self._plain(), self._tls, None),
+            *(self._openings, self._crowd, client, loop, self._plain(client), self._tls, None),
             server_side=True,
             ssl_handshake_timeout=timeout_s,
         )
-
-
-class _Crowd:
-    """Who is connected, by address. A connection counts until its client has what was written to it."""
-
-    def __init__(self, limits: AsgiLimits) -> None:
-        self._limits = limits
-        self._proxies = TrustedProxies(limits.proxies)
-        self._of: Counter[str] = Counter()
-        self._all = 0
-        self._lingering: dict[socket.socket, tuple[str, Taking]] = {}
-
-    def counted_as(self, host: str) -> str:
-        """What `enter` and `leave` call it. Connections of trusted proxies have the places that any address may have
-        at most: their clients are told apart by request."""
-        return PROXIES if self._proxies.has(host) else network_of_host(host)
-
-    def is_of_proxies(self, counted_as: str) -> bool:
-        return counted_as == PROXIES
-
-    def enter(self, host: str) -> bool:
-        limits = self._limits
-        of_one = _of_proxies(limits) if host == PROXIES else limits.connections_per_address_max
-        if self._all >= limits.connections_max or self._of[host] >= of_one:
-            return False
-        self._all += 1
-        self._of[host] += 1
-        return True
-
-    def leave(self, host: str, connection: Connection | None = None) -> None:
-        """`connection`: as its transport closes it."""
-        if connection is None or not self._lingers(host, connection):
-            self._left(host)
-
-    def _lingers(self, host: str, connection: Connection) -> bool:
-        """Whether it goes on as a descriptor that is closed once its client has everything. One that was reset
-        cannot be shut down: its bytes stay in the kernel, but there is no client for them."""
-        descriptor = connection.fileno()
-        if descriptor < 0 or not left_of(descriptor) or is_reset(connection):
-            return False
-        try:
-            rest = socket.socket(fileno=os.dup(descriptor))
-        except OSError:
-            return False
-        try:
-            rest.shutdown(socket.SHUT_WR)
-        except OSError:
-            rest.close()
-            return False
-        self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s)
-        return True
-
-    def look(self, now_s: float) -> None:
-        for rest, (host, taking) in [*self._lingering.items()]:
-            late = taking.is_late(rest, now_s)
-            if late:
-                reset_at_close(rest)
-            if late or taking.since_s is None:
-                del self._lingering[rest]
-                rest.close()
-                self._left(host)
-
-    def _left(self, host: str) -> None:
-        self._all -= 1
-        self._of[host] -= 1
-        if not self._of[host]:
-            del self._of[host]
 
 
 class _RefusedError(Exception):
@@ -263,10 +186,11 @@ class _BoundedProtocol(HttpToolsProtocol):
     """One connection. A head is bounded in bytes and in time, connections by address, requests that wait by number."""
 
     limits: AsgiLimits
-    crowd: _Crowd | None  # None: it is counted where its TLS is
+    crowd: AsgiCrowd | None  # None: it is counted where its TLS is
+    introduced: Client | None = None  # what a PROXY protocol header has told
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        host = transport.get_extra_info("peername", ("",))[0]
+        host = host_of(transport, self.introduced)
         self._host = "" if self.crowd is None else self.crowd.counted_as(host)
         self._entered = self.crowd is None or self.crowd.enter(self._host)
         self._timer: asyncio.TimerHandle | None = None
@@ -278,6 +202,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+        self.client = self.introduced or self.client
         transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]  # of a socket; over TLS it means nothing
         self._watch_head()
 
@@ -376,13 +301,3 @@ def _reset(transport: asyncio.Transport) -> None:
     if connection is not None and connection.fileno() >= 0:
         reset_at_close(connection)
     transport.abort()
-
-
-def requests_of_client(limits: AsgiLimits) -> int:
-    """That one client behind the proxies may have at work: it leaves others a tenth of their connections."""
-    return min(limits.connections_per_address_max, max(1, _of_proxies(limits) * 9 // 10))
-
-
-def _of_proxies(limits: AsgiLimits) -> int:
-    """Connections that all trusted proxies have together at most."""
-    return max(limits.connections_per_address_max, limits.connections_max * 9 // 10)

@@ -1,7 +1,8 @@
 """Handshakes of TLS take turns: one step at a time, then everything else has as long as that took. An address that
 opens many in a second comes behind the others, who then have three times as long (native/src/net/conn_queue.c).
 Handshakes that come by trusted proxies have a line of their own, which takes turns with that of the others: behind a
-proxy that passes bytes on, all clients are its address, and none of them is told before its handshake is over."""
+proxy that passes bytes on, all clients are its address, and none of them is told before its handshake is over. Where
+the proxy tells them in front of it (introductions.py), each client is an address as any other one."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from shardd.doors.introductions import Client, host_of
 from shardd.doors.taking import Connection
 from shardd.runtime.networks import network_of_host
 
@@ -93,15 +95,16 @@ class PacedTls(_Tls):  # type: ignore[misc]
     """What asyncio takes for TLS, but for the turn of its handshake. Nothing is read while that waits. A connection
     counts from the beginning, not from the end of its handshake."""
 
-    def __init__(self, openings: Openings, crowd: Crowd, *arguments: Any, **named: Any) -> None:
+    def __init__(self, openings: Openings, crowd: Crowd, client: Client | None, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._client = client
         self._openings = openings
         self._crowd = crowd
         self._entered = self._waits = False
         self._host = self._counted_as = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        host = transport.get_extra_info("peername", ("",))[0]
+        host = host_of(transport, self._client)
         self._host, self._counted_as = network_of_host(host), self._crowd.counted_as(host)
         self._entered = self._crowd.enter(self._counted_as)
         super().connection_made(transport)

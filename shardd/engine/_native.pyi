@@ -12,6 +12,7 @@ CALL_WINDOW: Final[int]  # call_next for more
 CALL_LAST_WINDOW: Final[int]  # over with these records
 CALL_GONE: Final[int]  # over; nobody can know how
 CALL_AGAIN: Final[int]  # not carried out: where is the partition?
+CALL_LET_GO: Final[int]  # cancelled before: its place is free now
 CALLS_MAX: Final[int]
 
 # What a worker's loop is at: worker_beat().
@@ -360,8 +361,9 @@ class Engine:
         many wait."""
     def call_next(self, token: int, /) -> None:
         """The next window; CallEvent follows. Unknown calls are no error. MemoryError: it has to be cancelled."""
-    def call_cancel(self, token: int, /) -> None:
-        """No event follows any more. Unknown calls are no error."""
+    def call_cancel(self, token: int, /) -> bool:
+        """Nobody wants its end. True: it keeps its place for now, and CALL_LET_GO follows; False: no event follows any
+        more. Unknown calls are no error."""
     def balance(self, counter: int, partitions: int, /) -> int:
         """The partition that a balanced send goes to; counts. ValueError without partitions."""
     # consumer groups

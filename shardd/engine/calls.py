@@ -2,13 +2,15 @@
 loop thread; their ends come with the events of a turn (native/src/engine/calls.h).
 
 Statuses are the numbers of the one error taxonomy. Nothing here decides who may do what: `shardd.service` does.
-Cancelling what is awaited gives everything back; what was begun may still be carried out.
+Cancelling what is awaited gives everything back; what was begun may still be carried out. What the owner has not
+answered by then keeps its place and its memory until it has: `GiveUp` is told, and told when that is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +19,7 @@ from shardd.engine._native import (
     CALL_AGAIN,
     CALL_GONE,
     CALL_LAST_WINDOW,
+    CALL_LET_GO,
     CALL_STATUS,
     CALL_WINDOW,
     OFFSET_CONSUMER,
@@ -88,7 +91,7 @@ class CallEngine(Protocol):
     ) -> int: ...
     def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
     def call_next(self, token: int, /) -> None: ...
-    def call_cancel(self, token: int, /) -> None: ...
+    def call_cancel(self, token: int, /) -> bool: ...
 
 
 class TooManyCallsError(Exception):
@@ -145,11 +148,22 @@ class Answer(msgspec.Struct, frozen=True):
     records: bytes = b""
 
 
+GiveUp = Callable[[int, int], Callable[[], None]]
+"""A call of this task to a shard, with so many bytes of records, is cancelled and keeps its place. What it returns is
+called when the place is free."""
+
+
+def _count_nothing(_shard: int, _batch_bytes: int) -> Callable[[], None]:
+    return lambda: None
+
+
 class EngineCalls:
     """Lives on the loop thread."""
 
-    def __init__(self, engine: CallEngine) -> None:
+    def __init__(self, engine: CallEngine, give_up: GiveUp = _count_nothing) -> None:
         self._engine = engine
+        self._give_up = give_up
+        self._given_up: dict[int, Callable[[], None]] = {}
         self._waiting: dict[int, asyncio.Future[CallEvent]] = {}
         self._answers_bytes = 0
         self._closed = False
@@ -179,9 +193,9 @@ class EngineCalls:
             expected = expected_offset if 0 <= expected_offset < _NO_OFFSET else _NO_OFFSET
         what = *place, count, batch, expected, distinct_timestamps
         if len(batch) <= COPIED_AT_ONCE_BYTES:
-            event = await self._end(self._begun(self._engine.call_append(*what)))
+            event = await self._end(self._begun(self._engine.call_append(*what)), place.shard, len(batch))
         else:
-            event = await self._end(self._begun(self._engine.call_prepare(*what)), batch)
+            event = await self._end(self._begun(self._engine.call_prepare(*what)), place.shard, len(batch), batch)
         return Appended(event.status, event.current_offset, event.timestamp_us, event.messages_count)
 
     async def store_offset(self, place: Place, reader: Reader, offset: int) -> int:
@@ -189,7 +203,7 @@ class EngineCalls:
         token = self._engine.call_store(
             *place, reader.kind, reader.consumer, offset, reader.assignment, reader.user, reader.name
         )
-        return (await self._end(self._begun(token))).status
+        return (await self._end(self._begun(token), place.shard)).status
 
     async def read(
         self,
@@ -209,14 +223,14 @@ class EngineCalls:
         """
         while True:
             token = self._engine.call_read(*place, strategy, value, count, *reader, auto_commit)
-            first = await self._end(self._begun(token))
+            first = await self._end(self._begun(token), place.shard)
             if first.outcome in (CALL_STATUS, CALL_LAST_WINDOW):
                 return Answer(first.status, first.current_offset, first.messages_count, first.records)
             if first.total_bytes > bytes_max and first.messages_count > 1:
-                self._engine.call_cancel(token)
+                self._cancel(token, place.shard)
                 count = min(first.messages_count // 2, max(1, first.messages_count * bytes_max // first.total_bytes))
                 continue
-            return await self._put_together(token, first)
+            return await self._put_together(token, place.shard, first)
 
     async def wait(self, place: Place, user_id: int, offset: int, timeout_s: float) -> Answer:
         """Whether the partition has a message at or behind `offset`: `messages_count` is 1, or 0 and nothing was found
@@ -225,28 +239,28 @@ class EngineCalls:
         It waits as polls of connections do (docs/adr/0057-polls-that-wait.md) and is one of them for their limits.
         """
         watch = self._begun(self._engine.call_watch(*place, user_id, min(int(timeout_s * 1000), WAIT_MAX_MS)))
-        woken = self._expect(watch)
+        woken = self._expect(watch, place.shard)
         try:
             found = await self._look(place, offset)  # after it has begun to watch, so that nothing falls between
             if found.status != 0 or found.messages_count:
                 return found
-            await self._outcome(watch, woken)
+            await self._outcome(watch, woken, place.shard)
         finally:
             if self._waiting.pop(watch, None) is not None:
-                self._engine.call_cancel(watch)
+                self._cancel(watch, place.shard)
         return await self._look(place, offset)
 
     async def _look(self, place: Place, offset: int) -> Answer:
         token = self._begun(self._engine.call_read(*place, POLL_OFFSET, offset, 1, OFFSET_CONSUMER, 0, 0, 0, 0, False))
-        first = await self._end(token)
+        first = await self._end(token, place.shard)
         if first.outcome == CALL_WINDOW:
-            self._engine.call_cancel(token)
+            self._cancel(token, place.shard)
         return Answer(first.status, first.current_offset, first.messages_count)
 
-    async def _put_together(self, token: int, first: CallEvent) -> Answer:
+    async def _put_together(self, token: int, shard: int, first: CallEvent) -> Answer:
         """The windows one after the other: the engine reads the next one when it is asked for it."""
         if self._answers_bytes + first.total_bytes > ANSWERS_BYTES_MAX and self._answers_bytes > 0:
-            self._engine.call_cancel(token)
+            self._cancel(token, shard)
             raise TooManyCallsError
         self._answers_bytes += first.total_bytes
         try:
@@ -255,9 +269,9 @@ class EngineCalls:
                 try:
                     self._engine.call_next(token)
                 except MemoryError:
-                    self._engine.call_cancel(token)
+                    self._cancel(token, shard)
                     raise
-                event = await self._end(token)
+                event = await self._end(token, shard)
                 if event.outcome == CALL_STATUS:
                     return Answer(event.status)
                 records.append(event.records)
@@ -276,25 +290,36 @@ class EngineCalls:
             while self._engine.call_fill(token, batch, COPIED_AT_ONCE_BYTES):  # noqa: ASYNC110 - it is no wait
                 await asyncio.sleep(0)
 
-    async def _end(self, token: int, batch: bytes = b"") -> CallEvent:
-        """The next event of a call, which begins when `batch` is copied."""
-        return await self._outcome(token, self._expect(token), batch)
+    def _cancel(self, token: int, shard: int, batch_bytes: int = 0) -> None:
+        if self._engine.call_cancel(token):
+            self._given_up[token] = self._give_up(shard, batch_bytes)
 
-    def _expect(self, token: int) -> asyncio.Future[CallEvent]:
+    async def _end(self, token: int, shard: int, batch_bytes: int = 0, batch: bytes = b"") -> CallEvent:
+        """The next event of a call, which begins when `batch` is copied."""
+        return await self._outcome(token, self._expect(token, shard), shard, batch_bytes, batch)
+
+    def _expect(self, token: int, shard: int) -> asyncio.Future[CallEvent]:
         if self._closed:
-            self._engine.call_cancel(token)
+            self._cancel(token, shard)
             raise OutcomeUnknownError
         waiting: asyncio.Future[CallEvent] = asyncio.get_running_loop().create_future()
         self._waiting[token] = waiting
         return waiting
 
-    async def _outcome(self, token: int, waiting: asyncio.Future[CallEvent], batch: bytes = b"") -> CallEvent:
+    async def _outcome(
+        self,
+        token: int,
+        waiting: asyncio.Future[CallEvent],
+        shard: int,
+        batch_bytes: int = 0,
+        batch: bytes = b"",
+    ) -> CallEvent:
         try:
             if batch:
                 await self._copy(token, batch)
             event = await waiting
         except BaseException:
-            self._engine.call_cancel(token)  # it is unknown when it has ended
+            self._cancel(token, shard, batch_bytes)  # it is unknown when it has ended
             raise
         finally:
             del self._waiting[token]
@@ -306,6 +331,9 @@ class EngineCalls:
 
     def ended(self, event: CallEvent) -> None:
         """One turn of the engine may end thousands of calls: who awaits them hears of it in slices."""
+        if event.outcome == CALL_LET_GO:
+            self._given_up.pop(event.token)()
+            return
         if self._told < ENDS_PER_PASS:
             self._tell(event)
         else:
@@ -334,4 +362,9 @@ class EngineCalls:
                 waiting.set_exception(OutcomeUnknownError())
 
     def figures(self) -> dict[str, int]:
-        return {"waiting": len(self._waiting), "late_ends": len(self._late), "answers_bytes": self._answers_bytes}
+        return {
+            "waiting": len(self._waiting),
+            "given_up": len(self._given_up),
+            "late_ends": len(self._late),
+            "answers_bytes": self._answers_bytes,
+        }

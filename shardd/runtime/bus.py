@@ -10,8 +10,10 @@ after the identity that the ROUTER sees:
 PeerLost, one that was not waits for the next process of that shard, at most 2 s, and is sent again.
 
 Nothing is dropped: at most REQUESTS_IN_FLIGHT_MAX requests of one method are on the way to one shard, later ones wait.
-The limit is for each method, so that one method never waits for what another one has in flight. While a shard stands
-still (patience.py) requests to it wait longer.
+The limit is for each method, so that one method never waits for what another one has in flight. A request has its
+place until it is answered, also when its asker has gone: a device may hang. So users have shares of the places
+(`SharedRoom`), and requests of a user beyond them wait in a line of their own. While a shard stands still (patience.py)
+requests to it wait longer.
 
 Whoever serves a method says which shards may send it, and is told which one did.
 """
@@ -28,6 +30,19 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from shardd.runtime.bus_link import (
+    ANSWER,
+    ERROR,
+    MESSAGES_AT_ONCE,
+    REQUESTS_IN_FLIGHT_MAX,
+    TAKEN,
+    Link,
+    NotTakenError,
+    ReplyHead,
+    RequestHead,
+    decode_request,
+    encode,
+)
 from shardd.runtime.bus_sockets import MESSAGE_BYTES_MAX, BusSockets
 from shardd.runtime.channel import (
     BusError,
@@ -41,16 +56,14 @@ from shardd.runtime.channel import (
 )
 from shardd.runtime.patience import AT_ONCE, PATIENCE_S, Patience
 
-MESSAGES_AT_ONCE: Final = 32  # that are taken before others get a turn: a socket that has more never waits
-REQUESTS_IN_FLIGHT_MAX: Final = 256  # to one shard, of one method
 PEER_HOLD_MS: Final = 2_000  # how long a request waits for a dead shard to come back
 GATHER_TIMEOUT_S: Final = 5.0
-
-_TAKEN, _ANSWER, _ERROR = 0, 1, 2
 
 _log = logging.getLogger(__name__)
 
 __all__ = [
+    "MESSAGES_AT_ONCE",
+    "REQUESTS_IN_FLIGHT_MAX",
     "Bus",
     "BusError",
     "PeerLost",
@@ -59,135 +72,6 @@ __all__ = [
     "RequestTimeoutError",
     "Senders",
 ]
-
-
-class _RequestHead(msgspec.Struct, array_like=True, frozen=True):
-    number: int
-    method: str
-
-
-class _ReplyHead(msgspec.Struct, array_like=True, frozen=True):
-    number: int
-    kind: int
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_request = msgspec.msgpack.Decoder(_RequestHead).decode
-_decode_reply = msgspec.msgpack.Decoder(_ReplyHead).decode
-
-
-class _NotTakenError(Exception):
-    """The shard died, or was dead, before it took the request."""
-
-
-class _Pending:
-    """A request on its way, in flight until it is settled, even when nobody waits for the answer any more."""
-
-    __slots__ = ("answer", "in_flight", "taken")
-
-    def __init__(self, answer: asyncio.Future[bytes], in_flight: asyncio.Semaphore) -> None:
-        self.answer = answer
-        self.in_flight = in_flight
-        self.taken = False
-
-    def settle(self, answer: bytes | None, error: Exception | None) -> None:
-        self.in_flight.release()
-        if self.answer.done():
-            return
-        if error is not None:
-            self.answer.set_exception(error)
-        else:
-            self.answer.set_result(answer or b"")
-
-
-class _Link:
-    """The way to one other shard: a socket that exists while the shard is up."""
-
-    def __init__(self, sockets: BusSockets, shard: int) -> None:
-        self._sockets = sockets
-        self._shard = shard
-        self._in_flight: dict[str, asyncio.Semaphore] = {}
-        self._pending: dict[int, _Pending] = {}
-        self._next_number = 0
-        self._socket: zmq.asyncio.Socket | None = None
-        self._receiver: asyncio.Task[None] | None = None
-        self.up = asyncio.Event()
-
-    def open(self) -> None:
-        socket = self._sockets.dial(self._shard)
-        self._socket = socket
-        self._receiver = asyncio.create_task(self._receive(socket), name=f"bus replies of shard {self._shard}")
-        self.up.set()
-
-    @property
-    def requests_count(self) -> int:
-        """On their way or taken, without an answer."""
-        return len(self._pending)
-
-    def close(self) -> None:
-        """What was not taken fails with _NotTakenError, the rest with PeerLost. Queued messages go with the socket."""
-        self.up.clear()
-        socket, self._socket = self._socket, None
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.cancel()
-        if socket is not None:
-            socket.close()
-        pending, self._pending = self._pending, {}
-        for each in pending.values():
-            lost = PeerLost(f"shard {self._shard} died with the request in its hands")
-            each.settle(None, lost if each.taken else _NotTakenError())
-
-    async def exchange(self, method: str, payload: bytes) -> bytes:
-        """One request and its answer. Raises _NotTakenError, PeerLost, RemoteError."""
-        if len(payload) > MESSAGE_BYTES_MAX:
-            raise BusError(f"{method}: {len(payload)} bytes are too many for one message")
-        in_flight = self._in_flight.setdefault(method, asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX))
-        await in_flight.acquire()
-        if self._socket is None:
-            in_flight.release()
-            raise _NotTakenError
-        self._next_number = number = self._next_number + 1
-        pending = _Pending(asyncio.get_running_loop().create_future(), in_flight)
-        self._pending[number] = pending
-        try:
-            await self._socket.send_multipart([_encode(_RequestHead(number, method)), payload])
-        except asyncio.CancelledError:
-            # Closing the socket cancels whoever waits for room in its queue; that is not a cancellation of this task.
-            self._forget(number)
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise _NotTakenError from None
-        except zmq.ZMQError as error:
-            self._forget(number)
-            raise BusError(f"no request to shard {self._shard} can be sent: {error}") from error
-        return await pending.answer
-
-    def _forget(self, number: int) -> None:
-        pending = self._pending.pop(number, None)
-        if pending is not None:
-            pending.settle(None, None)
-
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        for number in itertools.count():
-            if number % MESSAGES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            frames = await socket.recv_multipart()
-            try:
-                head_frame, payload = frames
-                head = _decode_reply(head_frame)
-            except (ValueError, msgspec.MsgspecError):
-                _log.error("shard %d sent a reply that cannot be read", self._shard)
-                continue
-            if head.kind == _TAKEN:
-                if head.number in self._pending:
-                    self._pending[head.number].taken = True
-                continue
-            pending = self._pending.pop(head.number, None)
-            if pending is not None:
-                error = RemoteError(payload.decode(errors="replace")) if head.kind == _ERROR else None
-                pending.settle(payload, error)
 
 
 class Bus:
@@ -201,7 +85,7 @@ class Bus:
         self._watchers: list[PeerWatcher] = []
         self.patience: Final = patience or Patience()
         self._router: zmq.asyncio.Socket | None = None
-        self._links: dict[int, _Link] = {}
+        self._links: dict[int, Link] = {}
         self._server: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -218,7 +102,7 @@ class Bus:
         router = self._router = self._sockets.listen()
         for peer in range(self._shards):
             if peer != self._shard:
-                self._links[peer] = _Link(self._sockets, peer)
+                self._links[peer] = Link(self._sockets, peer)
                 self._links[peer].open()
         self._server = asyncio.create_task(self._serve_requests(router), name="bus requests")
 
@@ -329,7 +213,7 @@ class Bus:
         except TimeoutError as error:
             raise RequestTimeoutError(f"{method}: no answer of shard {shard} within {timeout_s} s") from error
 
-    async def _send_until_taken(self, link: _Link, shard: int, method: str, payload: bytes, hold_ms: int) -> bytes:
+    async def _send_until_taken(self, link: Link, shard: int, method: str, payload: bytes, hold_ms: int) -> bytes:
         hold_until: float | None = None
         while True:
             if self._router is None:
@@ -344,7 +228,7 @@ class Bus:
                         await link.up.wait()
                 except TimeoutError:
                     raise PeerUnavailableError(f"{method}: shard {shard} is down") from None
-            with contextlib.suppress(_NotTakenError):
+            with contextlib.suppress(NotTakenError):
                 return await link.exchange(method, payload)
 
     async def _serve_requests(self, router: zmq.asyncio.Socket) -> None:
@@ -354,25 +238,25 @@ class Bus:
             sender, frames = await self._sockets.receive(router)
             try:
                 identity, head_frame, payload = frames
-                head = _decode_request(head_frame)
+                head = decode_request(head_frame)
             except (ValueError, msgspec.MsgspecError):
                 _log.error("a request of shard %d cannot be read", sender)
                 continue
-            await self._reply(router, identity, head.number, _TAKEN, b"")
+            await self._reply(router, identity, head.number, TAKEN, b"")
             name = f"bus {head.method}" if head.method in self._handlers else "bus"
             task = asyncio.create_task(self._handle(router, identity, sender, head, payload), name=name)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     async def _handle(
-        self, router: zmq.asyncio.Socket, identity: bytes, sender: int, head: _RequestHead, payload: bytes
+        self, router: zmq.asyncio.Socket, identity: bytes, sender: int, head: RequestHead, payload: bytes
     ) -> None:
         try:
             answer = await self._call(sender, head.method, payload)
         except RemoteError as error:
-            await self._reply(router, identity, head.number, _ERROR, str(error).encode())
+            await self._reply(router, identity, head.number, ERROR, str(error).encode())
         else:
-            await self._reply(router, identity, head.number, _ANSWER, answer)
+            await self._reply(router, identity, head.number, ANSWER, answer)
 
     async def _call(self, sender: int, method: str, payload: bytes) -> bytes:
         """The answer of our own handler. Raises RemoteError instead of whatever it raises."""
@@ -395,4 +279,4 @@ class Bus:
     @staticmethod
     async def _reply(router: zmq.asyncio.Socket, identity: bytes, number: int, kind: int, payload: bytes) -> None:
         with contextlib.suppress(zmq.ZMQError):  # whoever asked is gone
-            await router.send_multipart([identity, _encode(_ReplyHead(number, kind)), payload])
+            await router.send_multipart([identity, encode(ReplyHead(number, kind)), payload])

@@ -19,14 +19,20 @@ class Member:
     """`size`: its part of the room, 0 once it has left. `give_way` is called once, when another owner needs the room:
     it is taken then."""
 
-    __slots__ = ("address", "at_work", "give_way", "owner", "size")
+    __slots__ = ("address", "at_work", "give_way", "grace", "owner", "size")
 
     def __init__(self, owner: Hashable, address: str, give_way: Callable[[], None], *, at_work: bool) -> None:
         self.owner = owner
         self.address = address
         self.give_way = give_way
         self.at_work = at_work
+        self.grace: asyncio.TimerHandle | None = None
         self.size = 0
+
+    def end_grace(self) -> None:
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
 
 
 class FullError(Exception):
@@ -183,13 +189,21 @@ class Room:
 
     def works(self, member: Member) -> None:
         """From now on it is at work."""
+        member.end_grace()
         if not member.at_work:
             member.at_work = True
             if member.size:
                 self._owners[member.owner].yielding -= member.size
 
+    def works_for(self, member: Member, grace_s: float) -> None:
+        """From now on it is at work, for so long at most: then what it waits for stands still."""
+        if member.size:
+            self.works(member)
+            member.grace = asyncio.get_running_loop().call_later(grace_s, self.may_give_way, member)
+
     def may_give_way(self, member: Member) -> None:
         """It is not at work any more."""
+        member.end_grace()
         if member.at_work:
             member.at_work = False
             if member.size:
@@ -262,6 +276,7 @@ class Room:
         if member.size:
             mine.members[member] = None
         else:
+            member.end_grace()
             del mine.members[member]
         if not mine.members:
             del self._owners[member.owner]
@@ -270,3 +285,19 @@ class Room:
         if not self._of_address[key]:
             del self._of_address[key]
         self._used += size
+
+
+class SharedRoom(Room):
+    """Room that nobody gives back when another one needs it: an owner has at most as much as it leaves, and an address
+    half of what its owner may still have. So another owner finds some. None owns as much as there is."""
+
+    def __init__(self, size_max: int) -> None:
+        super().__init__(size_max, size_max)
+
+    def _is_share_full(self, member: Member, size: int) -> bool:
+        if member.owner is None:
+            return False
+        has = self._owners.get(member.owner, _NOBODY).size
+        left = self._max - self._used - has - 2 * size  # then, beside as much as it has
+        has_address = self._of_address[member.owner, member.address]
+        return left < 0 or (has_address > 0 and 2 * has_address > left)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from shardd.config.keys import POOL_BYTES_PER_SHARD_MIN
+from shardd.config.proxies import Proxies
 from shardd.config.units import format_size
 from shardd.server.address_lock import AddressLock
 from shardd.server.errors import StartupError
@@ -23,6 +24,7 @@ _HANDOVER_BUFFER_BYTES: Final = 8 << 20
 _MIB: Final = 1 << 20
 FILES_RESERVE: Final = 1024
 """Descriptors that a process wants for anything but connections."""
+INTRODUCTIONS_MAX: Final = 1024  # sockets that are no connections yet (native/src/net/introductions.h)
 
 
 class SharedResources(msgspec.Struct):
@@ -84,9 +86,10 @@ def pool_share_bytes(pool_size_bytes: int, shards: int) -> int:
     return share
 
 
-def descriptors_wanted(connections_max: int) -> int:
-    """Open files that let every connection be accepted."""
-    return connections_max + FILES_RESERVE
+def descriptors_wanted(connections_max: int, proxies: Proxies) -> int:
+    """Open files that let every connection be accepted, also beside sockets of proxies that send nothing."""
+    introductions = INTRODUCTIONS_MAX if proxies.networks and (proxies.tcp or proxies.websocket) else 0
+    return connections_max + introductions + FILES_RESERVE
 
 
 def raise_descriptor_limit() -> int:

@@ -22,7 +22,6 @@ from shardd.server.first_user import FirstUser
 from shardd.server.listeners import open_listeners, server_answers
 from shardd.server.own_stall import told_when_stuck
 from shardd.server.shared_resources import (
-    FILES_RESERVE,
     descriptors_wanted,
     make_resources,
     pool_share_bytes,
@@ -198,11 +197,12 @@ def _tls(ports: dict[str, Tls]) -> TlsKeeper:
 
 def _check_descriptor_limit(settings: Settings) -> None:
     limit = raise_descriptor_limit()
-    wanted = descriptors_wanted(settings.server.connections_max)
+    connections_max = settings.server.connections_max
+    wanted = descriptors_wanted(connections_max, settings.proxies)
     if limit < wanted:
         _log.warning(
-            "the limit of %d open files is below server.connections_max (%d) and %d for files",
+            "the limit of %d open files is below server.connections_max (%d) and %d for files and proxies",
             limit,
-            settings.server.connections_max,
-            FILES_RESERVE,
+            connections_max,
+            wanted - connections_max,
         )

@@ -14,6 +14,7 @@ from shardd.metadata import DeleteUser, Metadata, Record, State
 from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.heartbeats import TIMEOUT_MAX_MS, TIMEOUT_MIN_MS, HeartbeatTimeout
+from shardd.runtime.asker import ASKER, Asker
 from shardd.security.backoff import LOCAL_PREFIX
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
@@ -51,8 +52,9 @@ class ConnectionService:
 
     def identity(self, connection: int, user_id: int | None) -> Identity:
         """Who is behind a request of a connection. One that is closed by now has a session that is removed: what asks
-        whether it still waits hears that it does not."""
+        whether it still waits hears that it does not. What the task holds from now on counts for that user."""
         session = self._sessions.get(connection) or Session(connection, 0, "", 0, removed=True)
+        ASKER.set(Asker((user_id, session.user_incarnation), session.address.rpartition(":")[0]))
         return Identity(user_id, session.user_incarnation, session)
 
     def accepted(self, connection: int, address: str, transport: int) -> None:

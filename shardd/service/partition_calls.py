@@ -32,6 +32,7 @@ from shardd.service.base import partition_at, partition_namespace
 from shardd.service.lease_table import Leases, Place
 
 METHOD = "partition"
+METHOD_AT_ONCE = "partition at once"  # what waits for no device, and so for nothing that does
 REQUEST_TIMEOUT_S = 5.0  # a flush waits for the device
 OFFSETS_DELETED_AT_ONCE = 128  # stored offsets in one step of the loop: a write each
 DELETE_STEP = 64  # segments in one go: two renames each
@@ -51,7 +52,14 @@ class Operation(IntEnum):
     STORE_OFFSET = 5
     LEASE = 6
     UNUSED_OFFSETS = 7
-    ASK_SYNC = 8  # answered at once
+    ASK_SYNC = 8
+
+    @property
+    def method(self) -> str:
+        return METHOD_AT_ONCE if self in _AT_ONCE else METHOD
+
+
+_AT_ONCE = frozenset({Operation.GET_OFFSET, Operation.LEASE, Operation.ASK_SYNC})
 
 
 class Home(msgspec.Struct, array_like=True, frozen=True):
@@ -138,7 +146,8 @@ class PartitionCalls:
         self._waiting: dict[int, asyncio.Future[int]] = {}  # syncs by token
         self._asked_here = AskedSyncs(self._sync_asked)
         self._asked_elsewhere: dict[int, AskedSyncs[Home]] = {}
-        bus.serve(METHOD, Senders.ANY_SHARD, self._serve)
+        for method in (METHOD, METHOD_AT_ONCE):
+            bus.serve(method, Senders.ANY_SHARD, self._serve)
 
     def home(self, stream: Stream, topic: Topic, partition: Partition) -> Home:
         """Where the partition lives, as this worker knows it."""
@@ -231,7 +240,9 @@ class PartitionCalls:
         if call.home.shard == self._bus.shard:
             return await self._execute(call)
         try:
-            reply = await self._bus.request(call.home.shard, METHOD, _encoder.encode(call), REQUEST_TIMEOUT_S)
+            reply = await self._bus.request(
+                call.home.shard, call.operation.method, _encoder.encode(call), REQUEST_TIMEOUT_S
+            )
         except BusError as error:
             raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
         return _answer_decoder.decode(reply)

@@ -15,6 +15,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.security import Rule
 from shardd.service import base
+from shardd.service.given_up import GivenUpCalls
 from shardd.service.identity import Identity
 from shardd.service.routes import wait_for_owner
 
@@ -25,9 +26,12 @@ Choose = Callable[[Topic], Partition]
 class PartitionRequests:
     """Lives on the loop thread."""
 
-    def __init__(self, metadata: Metadata, calls: EngineCalls, shards: int, timeout_s: float) -> None:
+    def __init__(
+        self, metadata: Metadata, calls: EngineCalls, given_up: GivenUpCalls, shards: int, timeout_s: float
+    ) -> None:
         self._metadata = metadata
         self.calls = calls
+        self._given_up = given_up
         self._shards = shards
         self.timeout_s = timeout_s
 
@@ -41,8 +45,9 @@ class PartitionRequests:
     ) -> T:
         """What `call` answers for the partition that `choose` takes of a topic.
 
-        `ShardError` 1009, 2010, 41 and what `choose` raises; 11001 when the owner is not there or there are too many
-        calls: nothing has happened; 12001 when nobody knows what has happened.
+        `ShardError` 1009, 2010, 41 and what `choose` raises; 11001 when the owner is not there, there are too many
+        calls, or too many of the asker's earlier ones still wait for the owner: nothing has happened; 12001 when nobody
+        knows what has happened.
         """
         attempt = 0
         try:
@@ -50,6 +55,7 @@ class PartitionRequests:
                 while True:
                     await wait_for_owner(attempt)
                     place, partition = self._find(identity, rule, names, choose)
+                    self._given_up.require_room(place.shard)
                     try:
                         return await call(place, partition)
                     except PlaceUnknownError:

@@ -25,6 +25,7 @@ from shardd.service.bounds import BoundsService
 from shardd.service.connections import ConnectionService
 from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
+from shardd.service.given_up import GivenUpCalls
 from shardd.service.groups import GroupService
 from shardd.service.lease_table import Leases
 from shardd.service.leases import LeaseService
@@ -90,10 +91,10 @@ class Services:
         self.legacy = parts.settings.legacy
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, sessions))
         self.partition_calls = PartitionCalls(metadata, engine, bus, data_directory, parts.leases)
-        self.engine_calls = EngineCalls(engine)
-        asked = PartitionRequests(
-            metadata, self.engine_calls, bus.shards, parts.settings.server.request_timeout_ms / 1000
-        )
+        given_up = GivenUpCalls(engine.counters()["pool_capacity_bytes"])
+        self.engine_calls = EngineCalls(engine, given_up.given_up)
+        timeout_s = parts.settings.server.request_timeout_ms / 1000
+        asked = PartitionRequests(metadata, self.engine_calls, given_up, bus.shards, timeout_s)
         self.system = SystemService(metadata, statistics, bus, sessions, parts.server)
         self.snapshots = SnapshotService(metadata, bus, engine, system, parts.own_logs, parts.supervisor_logs)
         self.groups = GroupService(metadata, self.members, engine, bus.shards, statistics.answers)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from shardd.doors.asgi import AsgiLimits, Receive, Scope, Send, serve_app
+from shardd.doors.asgi import Receive, Scope, Send, serve_app
+from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.process import run_door

@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 
-from shardd.doors.asgi import AsgiLimits, _Crowd
+from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits
 from shardd.doors.taking import left_of
 from tests.support.stalls import wait_until
 
@@ -28,8 +28,8 @@ def unread_pair() -> tuple[socket.socket, socket.socket]:
     return client, server
 
 
-def crowd_of(connections: int) -> _Crowd:
-    crowd = _Crowd(AsgiLimits(connections_max=connections, connections_per_address_max=connections))
+def crowd_of(connections: int) -> AsgiCrowd:
+    crowd = AsgiCrowd(AsgiLimits(connections_max=connections, connections_per_address_max=connections))
     for _ in range(connections):
         assert crowd.enter(HOST)
     assert not crowd.enter(HOST)

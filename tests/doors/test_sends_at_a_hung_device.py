@@ -65,12 +65,14 @@ def hung(device: FaultControl) -> Iterator[None]:
         device.disarm()
 
 
-def prepare(server: Server, topics: tuple[str, ...] = ("t", "warm")) -> None:
+def prepare(server: Server, partitions_count: int = 1) -> None:
     with wire.connect(server.address) as root:
         root.request(Code.CREATE_USER, CreateUserRequest("attacker", PASSWORD, 1, RIGHTS).encode())
         stream = root.create_stream("s")
-        for name in topics:
-            root.send(stream, root.create_topic(stream, name, 1), wire.to_partition(0), [wire.message(b"m")])
+        for name in ("t", "warm"):
+            topic = root.create_topic(stream, name, partitions_count)
+            for partition in range(partitions_count):
+                root.send(stream, topic, wire.to_partition(partition), [wire.message(b"m")])
 
 
 def sends(token: str) -> bytes:
@@ -91,7 +93,7 @@ def polls(token: str) -> bytes:
 
 @pytest.mark.parametrize(
     ("what", "sources"),
-    [(sends, SOURCES), (stores, SOURCES), (polls, SOURCES[:1])],  # a user's polls of several addresses fill the door
+    [(sends, SOURCES), (stores, SOURCES), (polls, SOURCES[:1])],  # of several addresses: test_polls_at_a_hung_device.py
     ids=["sends", "stores", "polls that store"],
 )
 def test_what_waits_for_the_device_over_http_leaves_others_served(

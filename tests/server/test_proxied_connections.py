@@ -3,12 +3,14 @@ connections from elsewhere speak for themselves only."""
 
 from __future__ import annotations
 
+import resource
 import select
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from tests.conftest import MakeServer
@@ -30,6 +32,7 @@ ONE: Final = "192.0.2.1"
 TWO: Final = "2001:db8:0:2::7"
 ATTEMPTS: Final = 20
 FAILED: Final = 42
+SPARE: Final = 25
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +141,25 @@ def test_a_malformed_header_closes_the_connection_and_is_told_in_the_log(server:
     with proxy.connect(server.address, ONE) as good:
         good.ping()
     wait_until(lambda: "no PROXY protocol header, version 2, came in time" in server.log(), "the sentence", WAIT_S)
+
+
+def test_silent_connections_of_a_proxy_leave_descriptors_to_another_client(make_server: MakeServer) -> None:
+    """The worker has no descriptor left for a connection: sockets that wait for their header go first."""
+    epoll = {"SHARDD_SYSTEM_IO_ENGINE": "epoll"}  # an accept of io_uring knows the limit of its start
+    server = make_server(ON_TCP | ONE_SHARD | epoll | {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "30 m"})
+    (worker,) = server.worker_pids()
+    soft, hard = resource.prlimit(worker, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (psutil.Process(worker).num_fds() + SPARE, hard))
+    silent = [wire.Wire(server.address, source=proxy.PROXY_HOST) for _ in range(4 * SPARE)]
+    for _ in range(4):
+        with wire.connect(server.address) as direct, proxy.connect(server.address, ONE) as client:
+            direct.ping()
+            client.ping()
+    assert crowd.has_ended(silent[0], WAIT_S)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (soft, hard))
+    for connection in silent:
+        connection.close()
+    assert server.worker_pids() == [worker]
 
 
 def test_a_header_of_an_untrusted_peer_is_a_protocol_error(server: Server) -> None:

@@ -23,6 +23,7 @@ from shardd.metadata import State, Topic
 from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace
 from shardd.runtime.channel import CONTROL_SHARD, BusError, Senders
+from shardd.service.given_up import GivenUpCalls
 from shardd.service.groups import GroupService
 from shardd.service.lease_table import Leases
 from shardd.service.long_answers import LongAnswers
@@ -205,7 +206,7 @@ class ShardGroups:
         self.members = GroupMembers(MembersSurroundings(engine, metadata, bus, self.sessions))
         self.service = GroupService(metadata, self.members, engine, shards, LongAnswers(engine))
         calls = PartitionCalls(metadata, engine, bus, settings().system.data_directory, Leases(engine))
-        asked = PartitionRequests(metadata, EngineCalls(engine), shards, timeout_s=60)
+        asked = PartitionRequests(metadata, EngineCalls(engine), GivenUpCalls(1 << 30), shards, timeout_s=60)
         self.offsets = OffsetService(metadata, Statistics(engine), calls, self.service, asked)
         shard.bus.serve(METHOD_POLL, Senders.ANY_SHARD, self.engine.serve_poll)
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 import uvicorn
 
-from shardd.doors.asgi import AsgiLimits, _BoundedProtocol, _Crowd, requests_of_client
+from shardd.doors.asgi import _BoundedProtocol
+from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
 from shardd.doors.forwarded import PROXIES
 from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
@@ -24,6 +25,7 @@ NETWORKS: Final = "from shardd.runtime.networks import"
 NO_COUNTS: Final = {
     "doors/http/clients.py": "requests from one host share a client; the worker counts it",
     "doors/liftbridge/clients.py": "the same",
+    "doors/introductions.py": "it says whose a connection is; asgi_crowd.py and openings.py count",
     "doors/liftbridge/endpoint.py": "it names whom to shut out; connection_shares.py counts",
 }
 FIRST: Final = "2001:db8::1"
@@ -93,7 +95,7 @@ def test_hosts_of_one_network_are_counted_as_one_address(counted_as: Callable[[s
 def test_connections_of_http_are_counted_by_network() -> None:
     async def scenario() -> list[bool]:
         limits = AsgiLimits(connections_per_address_max=1)
-        kind = type("Bounded", (_BoundedProtocol,), {"limits": limits, "crowd": _Crowd(limits)})
+        kind = type("Bounded", (_BoundedProtocol,), {"limits": limits, "crowd": AsgiCrowd(limits)})
         config = uvicorn.Config(lambda *_: None, http=kind, ws="none", lifespan="off", log_config=None)
         config.load()
         transports = [Transport(host) for host in (FIRST, OTHER_OF_IT, OF_ANOTHER)]
@@ -120,7 +122,7 @@ def test_whatever_reads_an_address_in_a_door_goes_by_networks() -> None:
 @pytest.mark.parametrize(("connections", "of_address"), [(5000, 4500), (1024, 256), (10, 10), (2, 1)])
 def test_requests_of_one_client_leave_connections_of_the_proxies_to_others(connections: int, of_address: int) -> None:
     limits = AsgiLimits(connections_max=connections, connections_per_address_max=of_address, proxies=("10.0.0.0/8",))
-    crowd = _Crowd(limits)
+    crowd = AsgiCrowd(limits)
     held = 0
     while crowd.enter(PROXIES):
         held += 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.runtime.crowds import FullError, Member, Room
+from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
 from tests.support.on_loop import on_loop
 
 
@@ -230,6 +230,26 @@ def test_newcomer_takes_no_more_room_than_it_needs_and_none_where_that_is_not_en
     assert len(gone) == 2 and room.used == 10
 
 
+@on_loop
+async def test_member_at_work_for_a_moment_gives_way_after_it() -> None:
+    room, gone = Room(4, 2), list[str]()
+    members = [room.enter("many", address, partial(gone.append, address), at_work=True) for address in "aabb"]
+    for member in members:
+        room.works_for(member, 0.0)
+    with pytest.raises(FullError):
+        room.enter("few", "", lambda: None)
+    room.works(members[3])  # without an end
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.001, over.set)
+    await over.wait()
+    room.enter("few", "", lambda: None)
+    assert gone == ["b"] and members[2].size == 0 and members[3].at_work
+    for member in members:
+        room.leave(member)
+        room.works_for(member, 0.0)  # it has left
+    assert all(member.grace is None for member in members) and room.used == 1
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xy"), st.booleans()), max_size=80))
 def test_room_are_counted_whatever_happens(steps: list[tuple[str, str, bool]]) -> None:
     crowd = Crowd(7, 3)
@@ -248,3 +268,36 @@ def test_room_are_counted_whatever_happens(steps: list[tuple[str, str, bool]]) -
             crowd.leave(mine[0])
             crowd.leave(mine[0])  # twice is once
         assert crowd.room.used == len(crowd.inside) <= 7
+
+
+def test_owner_of_a_shared_room_leaves_as_much_as_it_has_and_an_address_half_of_the_rest() -> None:
+    room = SharedRoom(64)
+
+    def fill(owner: str | None, address: str) -> int:
+        count = 0
+        while True:
+            try:
+                room.enter(owner, address, lambda: None, at_work=True)
+            except FullError:
+                return count
+            count += 1
+
+    assert [fill("a", "x"), fill("a", "y")] == [16, 8]
+    assert [fill("b", "x"), fill("b", "y")] == [10, 5]
+    assert fill(None, "") == 64 - 16 - 8 - 10 - 5, "the server itself has no share"
+
+
+@on_loop
+async def test_newcomer_of_a_shared_room_does_not_wait_for_an_owner_beyond_its_share() -> None:
+    room = SharedRoom(16)
+    crowd = [asyncio.create_task(room.take("many", f"{number}", lambda: None, at_work=True)) for number in range(32)]
+    await asyncio.sleep(0)
+    assert room.used == 8
+    async with asyncio.timeout(10):
+        other = await room.take("few", "", lambda: None, at_work=True)
+    room.leave(other)
+    assert room.used == 8
+    for _ in range(32):
+        room.leave(next(each.result() for each in crowd if each.done() and each.result().size))
+        await asyncio.sleep(0)
+    assert room.used == 0 and all(each.done() for each in crowd)

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from shardd.config.cpus import SHARDS_MAX
+from shardd.config.proxies import Proxies
 from shardd.config.schema import ACK_LEVELS
 from shardd.engine import _native, twin, twin_record
 from shardd.log import blocks, imported, incarnation, manifest, offsets_table
@@ -22,6 +23,7 @@ from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import ConsumerKind, PollingKind
 from shardd.protocol.send_request import PartitioningKind
+from shardd.server import shared_resources
 from shardd.spark import _decode
 from shardd.worker.partitions import LEVELS
 
@@ -134,6 +136,15 @@ def test_limits_of_messages_and_frames_are_the_same() -> None:
     assert _native.RECORD_HEADER_SIZE == twin_record.HEADER_BYTES
     assert _native.INDEX_ENTRY_SIZE == record_layout.INDEX_ENTRY.size == twin_record.INDEX_ENTRY.size
     assert named_numbers("FRAME")["CONTROL_MAX"] == limits.CONTROL_PAYLOAD_BYTES_MAX
+
+
+def test_descriptors_that_are_planned_are_the_same() -> None:
+    assert named_numbers("DESCRIPTORS")["RESERVED"] == shared_resources.FILES_RESERVE
+    assert named_numbers("INTRODUCTIONS")["MAX"] == shared_resources.INTRODUCTIONS_MAX
+    networks = ("10.0.0.0/8",)
+    settings = Proxies(), Proxies(networks, http=True), Proxies(networks, tcp=True), Proxies(networks, websocket=True)
+    wanted = [shared_resources.descriptors_wanted(100, each) for each in settings]
+    assert wanted == [1124, 1124, 2148, 2148]
 
 
 def test_layouts_and_sizes_of_tables_are_the_same() -> None:

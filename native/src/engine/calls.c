@@ -21,6 +21,7 @@ struct call_entry {
     uint32_t owner;
     bool promised;  /* room for its next event */
     bool cancelled; /* `dropped`, or its end, frees the place */
+    bool tells;     /* cancelled: when that has happened */
     bool lost;      /* its owner died while Python had a window: the next one is `gone` */
     bool last;      /* the window */
     bool filling;   /* its records are not all there yet: nothing has begun */
@@ -76,6 +77,15 @@ static call_entry *enter(calls *c, uint32_t owner, const partition_request *what
     return entered;
 }
 
+static event *tell(call_entry *c, call_outcome outcome, uint32_t status) {
+    ASSERT(c->promised);
+    c->promised = false;
+    event *v = events_promised(&c->calls->core->events, EVENT_CALL, token_of(c));
+    v->code = outcome;
+    v->number = status;
+    return v;
+}
+
 static void free_records(call_entry *c) {
     if (c->what.records != NULL) pool_free(c->calls->core->pool, c->what.records);
     c->what.records = NULL;
@@ -85,6 +95,7 @@ static void leave(call_entry *c) {
     calls *all = c->calls;
     ASSERT(c->generation % 2 == 1 && !c->wait.queued && c->work == NULL && c->block == NULL);
     free_records(c);
+    if (c->tells) tell(c, CALL_LET_GO, 0);
     if (c->promised) events_unpromise(&all->core->events);
     all->record_bytes -= c->record_bytes;
     c->generation++;
@@ -92,15 +103,6 @@ static void leave(call_entry *c) {
 }
 
 /* ---- what the core says ---- */
-
-static event *tell(call_entry *c, call_outcome outcome, uint32_t status) {
-    ASSERT(c->promised);
-    c->promised = false;
-    event *v = events_promised(&c->calls->core->events, EVENT_CALL, token_of(c));
-    v->code = outcome;
-    v->number = status;
-    return v;
-}
 
 static void end(call_entry *c, call_outcome outcome, uint32_t status) {
     if (!c->cancelled) tell(c, outcome, status);
@@ -329,9 +331,9 @@ bool calls_next(calls *all, uint64_t token) {
     return true;
 }
 
-void calls_cancel(calls *all, uint64_t token) {
+bool calls_cancel(calls *all, uint64_t token) {
     call_entry *c = find(all, token);
-    if (c == NULL || c->cancelled) return;
+    if (c == NULL || c->cancelled) return false;
     c->cancelled = true;
     if (c->watcher.at != 0) {
         watcher_leave(all->core, &c->watcher);
@@ -348,4 +350,8 @@ void calls_cancel(calls *all, uint64_t token) {
         c->block = NULL;
         leave(c);
     } /* otherwise its records are staged: the commit ends it */
+    if (find(all, token) == NULL) return false;
+    c->promised = c->promised || events_promise(&all->core->events);
+    c->tells = c->promised;
+    return c->tells;
 }

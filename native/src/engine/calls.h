@@ -3,7 +3,7 @@
  *
  * What a caller sees is what a connection sees: records are checked as those of a SEND and lie in the pool until the
  * partition has them; of a poll there is one window at a time, and its memory is given back when Python asks for the
- * next one. A call that is cancelled keeps its place until the core has let go of it.
+ * next one. A call that is cancelled keeps its place until the core has let go of it, which EVENT_CALL tells then.
  *
  * Two limits, beyond which a call is refused at once and nothing has happened: calls under way, and the bytes of their
  * records. One batch alone may be as large as a connection's. */
@@ -11,7 +11,7 @@
 #define SHARDD_CALLS_H
 #include "core/core.h"
 
-#define CALLS_MAX 4096u
+#define CALLS_MAX 8192u
 #define CALLS_POOL_PART 4u /* records of calls take at most one part of the pool in so many */
 
 typedef enum call_outcome {
@@ -19,7 +19,8 @@ typedef enum call_outcome {
     CALL_WINDOW,      /* some records: calls_next for more, or calls_cancel */
     CALL_LAST_WINDOW, /* over with these */
     CALL_GONE,        /* over, and nobody can know how: it may have been carried out */
-    CALL_AGAIN        /* not carried out: the partition is not there (any more, or yet), ask where it is once more */
+    CALL_AGAIN,       /* not carried out: the partition is not there (any more, or yet), ask where it is once more */
+    CALL_LET_GO       /* cancelled before; its place and its memory are free now */
 } call_outcome;
 
 typedef struct call_entry call_entry;
@@ -63,7 +64,8 @@ bool calls_window(const calls *c, uint64_t token, call_window *out);
 void calls_took(calls *c, uint64_t token); /* that window was copied; with the last one the call is over */
 /* Gives it back; EVENT_CALL follows. Unknown ones are no error. False: no memory for that, it has to be cancelled. */
 bool calls_next(calls *c, uint64_t token);
-/* Nobody wants its end: no event follows. What was begun may still be carried out. Unknown ones are no error. */
-void calls_cancel(calls *c, uint64_t token);
+/* Nobody wants its end. What was begun may still be carried out. Unknown ones are no error. True: it keeps its place
+ * until the owner has answered, and CALL_LET_GO follows; false: no event follows. */
+bool calls_cancel(calls *c, uint64_t token);
 static inline uint32_t calls_under_way(const calls *c) { return CALLS_MAX - c->free_count; }
 #endif

@@ -41,6 +41,7 @@ static int open_parts(engine *e) {
                              .waiting_polls = o->waiting_polls};
     net_options for_net = {.dialect = o->dialect,
                            .limits = o->limits,
+                           .introductions = k->files.budget.introductions,
                            .partial_frame_timeout_us = o->partial_frame_timeout_us,
                            .slow_reader_timeout_us = o->slow_reader_timeout_us,
                            .login_timeout_us = o->login_timeout_us,
@@ -81,12 +82,15 @@ static void free_parts(engine *e) {
     free(e);
 }
 
+static bool has_lines(const char *lines) { return lines != NULL && *lines != '\0'; }
+
 int engine_open(engine **out, const engine_options *options) {
     if (options->limits.connections == 0) return -EINVAL;
     engine *e = calloc(1, sizeof *e);
     if (e == NULL) return -ENOMEM;
     e->options = *options;
-    file_cache_open_for(&e->core.files, options->limits.connections);
+    bool proxies = has_lines(options->tcp_proxies) || has_lines(options->websocket_proxies);
+    file_cache_open_for(&e->core.files, options->limits.connections, proxies ? INTRODUCTIONS_MAX : 0);
     e->core.files.indexes.mode = options->cache_indexes;
     e->core.files.indexes.bytes_max = options->pool_bytes / INDEX_PAGES_SHARE;
     e->standing.epoll_fd = e->core.commit.room.fd = -1;

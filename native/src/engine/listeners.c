@@ -77,7 +77,7 @@ static void failed(listener *l, int error) {
     engine *e = l->engine;
     bool none = error == -EMFILE || error == -ENFILE;
     bool again = error == -EINTR || error == -ECONNABORTED || error == -ECANCELED;
-    if (again || (none && file_cache_release_some(&e->core.files))) return;
+    if (again || (none && (file_cache_release_some(&e->core.files) || introductions_give_way(&e->net)))) return;
     l->again_us = e->core.now_us + ACCEPT_BACKOFF_US;
     if (l->kind == LISTENER_UNIX) io_forget(&e->core.io, l->fd); /* what waits there is no event until then */
 }

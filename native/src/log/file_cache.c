@@ -12,6 +12,8 @@
 #define OFFSETS_SHARE 8u /* of the files of the log */
 #define SYNCS_SHARE 16u  /* of all: so many partitions sync at once, each with so many files at most */
 #define SYNCS_MIN 4u
+#define INTRODUCTIONS_SHARE 16u /* of all */
+#define INTRODUCTIONS_MIN 16u
 #define RELEASED_AT_ONCE 16u
 
 /* ---- lists ---- */
@@ -48,8 +50,15 @@ bool file_list_give_up(file_list *list) {
 
 /* ---- budget ---- */
 
-descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections) {
-    uint64_t others = connections + DESCRIPTORS_RESERVED;
+static uint32_t plan_introductions(uint64_t limit, uint32_t wanted) {
+    uint64_t share = limit / INTRODUCTIONS_SHARE;
+    if (share < INTRODUCTIONS_MIN) share = INTRODUCTIONS_MIN;
+    return share < wanted ? (uint32_t)share : wanted;
+}
+
+descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections, uint32_t introductions) {
+    uint32_t introduced = plan_introductions(limit, introductions);
+    uint64_t others = connections + DESCRIPTORS_RESERVED + introduced;
     uint64_t files = limit > others ? limit - others : 0;
     uint64_t offset_files = files / OFFSETS_SHARE;
     if (offset_files > OFFSET_FILES_MAX) offset_files = OFFSET_FILES_MAX;
@@ -60,6 +69,7 @@ descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections) {
     if (syncs < SYNCS_MIN) syncs = SYNCS_MIN;
     return (descriptor_budget){.syncs = (uint32_t)syncs,
                                .sync_files = (uint32_t)syncs,
+                               .introductions = introduced,
                                .segment_pairs = pairs < SEGMENT_PAIRS_MIN ? SEGMENT_PAIRS_MIN : (uint32_t)pairs,
                                .offset_files = offset_files < OFFSET_FILES_MIN ? OFFSET_FILES_MIN
                                                                                : (uint32_t)offset_files};
@@ -71,10 +81,12 @@ void file_cache_open(file_cache *c, descriptor_budget budget) {
     unpacked_open(&c->unpacked);
 }
 
-void file_cache_open_for(file_cache *c, uint64_t connections) {
+void file_cache_open_for(file_cache *c, uint64_t connections, uint32_t introductions) {
     struct rlimit files;
     bool known = getrlimit(RLIMIT_NOFILE, &files) == 0;
-    file_cache_open(c, known ? file_budget_plan(files.rlim_cur, connections) : (descriptor_budget)FILE_BUDGET_LARGEST);
+    descriptor_budget largest = FILE_BUDGET_LARGEST;
+    largest.introductions = introductions;
+    file_cache_open(c, known ? file_budget_plan(files.rlim_cur, connections, introductions) : largest);
     file_cache_spares_keep(c);
 }
 

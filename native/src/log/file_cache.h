@@ -22,6 +22,7 @@ typedef struct descriptor_budget {
     uint32_t offset_files;  /* of partitions */
     uint32_t syncs;         /* partitions that sync at once */
     uint32_t sync_files;    /* files of a partition in one sync */
+    uint32_t introductions; /* sockets that are no connections yet (net/introductions.h) */
 } descriptor_budget;
 
 typedef struct cached_file { /* a descriptor or a pair; a part of what its owner knows of it */
@@ -45,15 +46,15 @@ typedef struct file_cache {
     unpacked_cache unpacked; /* what the partitions have read of compressed segments */
 } file_cache;
 
-/* For a worker of `connections` connections under a limit of `limit` descriptors; never less than a few of each, so
- * that a limit that is too low makes the log slow, not dead. */
-descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections);
+/* For a worker of `connections` connections, and of `introductions` sockets that may become one, under a limit of
+ * `limit` descriptors; never less than a few of each, so that a limit that is too low makes the log slow, not dead. */
+descriptor_budget file_budget_plan(uint64_t limit, uint64_t connections, uint32_t introductions);
 /* The largest budget: for tools and tests. */
 #define FILE_BUDGET_LARGEST \
     {.segment_pairs = SEGMENT_PAIRS_MAX, .offset_files = OFFSET_FILES_MAX, .syncs = SYNCS_MAX, .sync_files = SYNCS_MAX}
 void file_cache_open(file_cache *c, descriptor_budget budget);
 /* With the plan for the limit of this process, and spare descriptors. */
-void file_cache_open_for(file_cache *c, uint64_t connections);
+void file_cache_open_for(file_cache *c, uint64_t connections, uint32_t introductions);
 /* Every partition that used it is closed. */
 void file_cache_close(file_cache *c);
 

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ENDING_SHARE 4u /* of the places: for those that are ended, until that is told */
+
 struct introduction {
     operation operation;
     net *net;
@@ -146,9 +148,13 @@ bool introductions_take(net *n, listener_kind kind, int fd) {
     if (result == IS_READ) finish(i);
     else if (result == IS_WRONG) refuse(i);
     else {
-        if (all->waiting.count == INTRODUCTIONS_MAX) end(all->waiting.oldest);
-        enter(&all->waiting, i);
-        wait_for_more(i);
+        uint32_t places = n->options.introductions;
+        if (all->waiting.count >= places - places / ENDING_SHARE) end(all->waiting.oldest);
+        if (all->waiting.count + all->ending.count >= places) refuse(i); /* so many came in this turn */
+        else {
+            enter(&all->waiting, i);
+            wait_for_more(i);
+        }
     }
     return true;
 }
@@ -177,6 +183,12 @@ void introductions_check(net *n) {
 
 void introductions_forgive(net *n, int64_t still_us) {
     for (introduction *i = n->introductions.waiting.oldest; i != NULL; i = i->newer) i->since_us += still_us;
+}
+
+bool introductions_give_way(net *n) {
+    introductions *all = &n->introductions;
+    if (all->ending.count == 0 && all->waiting.oldest != NULL) end(all->waiting.oldest);
+    return all->ending.count > 0;
 }
 
 void introductions_end(net *n) {

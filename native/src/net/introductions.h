@@ -3,7 +3,7 @@
  * the connection from its first moment on. So all shares, limits and lines of the log know one address only.
  *
  * A proxy sends the header with the connection. A place here is bounded in number and in time, and the longest wait
- * ends first. */
+ * ends first, also when the worker has no descriptor left for a connection. */
 #ifndef SHARDD_INTRODUCTIONS_H
 #define SHARDD_INTRODUCTIONS_H
 #include "io/io.h"
@@ -11,7 +11,7 @@
 
 #include <sys/socket.h>
 
-#define INTRODUCTIONS_MAX 1024u /* of one worker */
+#define INTRODUCTIONS_MAX 1024u /* of one worker; fewer where it may have few descriptors (log/file_cache.h) */
 
 typedef enum listener_kind { LISTENER_TCP, LISTENER_UNIX, LISTENER_WEBSOCKET, LISTENER_KINDS } listener_kind;
 
@@ -35,6 +35,8 @@ bool introductions_take(net *n, listener_kind kind, int fd);
 void introduction_on_receive(introduction *i, int result);
 void introductions_check(net *n); /* ends those that have taken too long */
 void introductions_forgive(net *n, int64_t still_us);
+/* For want of descriptors: whether one is free soon. Ends the socket that has waited longest, if none ends already. */
+bool introductions_give_way(net *n);
 void introductions_end(net *n);   /* ends all: the server stops */
 void introductions_close(net *n); /* after io */
 #endif

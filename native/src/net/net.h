@@ -54,6 +54,7 @@ static inline bool openings_are_due(const openings *o, int64_t now_us) {
 typedef struct net_options {
     const dialect *dialect; /* of those who connect */
     admission_limits limits;
+    uint32_t introductions; /* sockets whose PROXY header is not whole: descriptors that are planned for them */
     int64_t partial_frame_timeout_us, slow_reader_timeout_us, login_timeout_us, request_timeout_us;
     int64_t idle_timeout_us; /* 0: none */
     bool socket_migration;

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from shardd.doors.asgi import Application, AsgiLimits, serve_app
+from shardd.doors.asgi import Application, serve_app
+from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.http.access_log import AccessLog
@@ -49,6 +50,7 @@ def _limits(options: HttpOptions) -> AsgiLimits:
         head_timeout_s=options.server.partial_frame_timeout_ms / 1000,
         slow_reader_timeout_s=options.server.slow_reader_timeout_ms / 1000,
         proxies=options.proxies.networks if options.proxies.http else (),
+        introducing=options.proxies.networks if options.proxies.http_header else (),
     )
 
 

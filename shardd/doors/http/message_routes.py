@@ -63,6 +63,8 @@ async def _polled(call: Call) -> tuple[Response, int]:
             "auto_commit": said.auto_commit,
         },
     )
+    if call.peer.is_gone:
+        raise ClientGoneError  # the room has gone to another poll
     if BATCH in call.request.headers.get("accept", ""):
         head = PolledHead(value["partition"], value["current_offset"], value["count"])
         batch = head.encode() + value["records"]

@@ -21,7 +21,7 @@ WAIT_S: Final = 30.0  # for room
 STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
 STREAMS_OF_ADDRESS_MAX: Final = 16
 SEND_S: Final = 60.0  # for a whole answer, and a second for each 16 KiB of it: one that keeps coming is not silence
-GRACE_S: Final = 1.0  # an answer that its client has not taken by then gives way to the poll of a user that has less
+GRACE_S: Final = 1.0  # for the worker's answer, and for the client to take it: then a user that has less has the room
 
 
 class Place:
@@ -34,8 +34,9 @@ class Place:
     def resize(self, size: int) -> None:
         self._room.resize(self._member, max(size, 1))
 
-    def may_give_way(self) -> None:
-        self._room.may_give_way(self._member)
+    def works(self) -> None:
+        """It keeps its room for a moment from now on: a device that stands still keeps a poll for longer."""
+        self._room.works_for(self._member, GRACE_S)
 
     def leave(self) -> None:
         self._room.leave(self._member)
@@ -56,7 +57,9 @@ class Polls:
                 member = await self._polls.take(owner, host, peer.abort, POLL_BYTES, at_work=True)
         except TimeoutError:
             raise RejectedError(503, "Too many polls at a time") from None
-        return Place(self._polls, member)
+        place = Place(self._polls, member)
+        place.works()
+        return place
 
     def follow(self, owner: Hashable, host: str, peer: Peer) -> Place:
         """Of a stream of events. RejectedError 503."""
@@ -77,7 +80,7 @@ class HeldResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer: Peer = scope[PEER]
-        grace = asyncio.get_running_loop().call_later(GRACE_S, self._place.may_give_way)
+        self._place.works()
         try:
             async with asyncio.timeout(self._whole_s):
                 await self._answer(scope, receive, send)
@@ -86,5 +89,4 @@ class HeldResponse(Response):
             peer.abort()
             raise
         finally:
-            grace.cancel()
             self._place.leave()

@@ -279,9 +279,8 @@ class Large:
         self._begin()
 
     def _begin(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._grace = loop.call_later(GRACE_S, self._room.may_give_way, self._member)
-        self._late = loop.call_later(self._late_s, self._look)
+        self._room.works_for(self._member, GRACE_S)
+        self._late = asyncio.get_running_loop().call_later(self._late_s, self._look)
 
     def _look(self) -> None:
         """The message is late: another user that waits has the room."""
@@ -293,18 +292,13 @@ class Large:
         else:
             self._late = asyncio.get_running_loop().call_later(GRACE_S, self._look)
 
-    def _cancel(self) -> None:
-        self._grace.cancel()
-        self._late.cancel()
-
     def again(self) -> None:
         """It is for a further message: its client has taken the one before."""
-        self._cancel()
-        self._room.works(self._member)
+        self._late.cancel()
         self._begin()
 
     def leave(self) -> None:
-        self._cancel()
+        self._late.cancel()
         self._room.leave(self._member)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.asgi import serve_app
+from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.metrics.app import MetricsApplication

@@ -33,7 +33,7 @@ REQUESTS_MAX: Final = 16  # of one connection that are with a worker at a time
 POLL_BYTES: Final = 8 << 20  # kept free for the answer of a poll until it is there
 ANSWER_BYTES: Final = 16 << 10  # and of a question
 BYTES_PER_S_MIN: Final = 16 << 10  # of unread answers, beyond `server.slow_reader_timeout`
-GRACE_S: Final = 1.0  # what has not come, or is not read, by then gives way to a user that has less
+GRACE_S: Final = 1.0  # what has not come, is not answered, or is not read by then gives way to a user that has less
 OWED_SHARE: Final = 4  # of the window: so much is granted at once
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
 _PASSWORDS: Final = _LOGINS | {Code.CHANGE_PASSWORD}
@@ -52,7 +52,6 @@ class _Request(msgspec.Struct, eq=False):
 
     stream_id: int
     came_at_s: float
-    let_in_at_s: float
     data: bytearray
     came: int = 0
     end: int = 0
@@ -68,7 +67,6 @@ class _Unread(msgspec.Struct, eq=False):
     """An answer that its client has not read. A refusal has no room."""
 
     size: int
-    written_at_s: float
     due_s: float
     room: Room
     member: Member | None
@@ -173,7 +171,7 @@ class ClientConnection(QuicConnectionProtocol):
             if not self._flow.may_answer(stream_id):  # bytes behind a frame that has its answer, or wants none
                 self._owed += self._flow.drop(stream_id)
                 return
-            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), 0.0, bytearray())
+            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), bytearray())
         request.came += len(data)
         if request.begun:
             return  # bytes behind the frame
@@ -220,7 +218,8 @@ class ClientConnection(QuicConnectionProtocol):
         if request.begun or self._gone:
             requests.leave(member)
             return
-        request.reserved, request.member, request.let_in_at_s = rest, member, self._loop.time()
+        request.reserved, request.member = rest, member
+        requests.works_for(member, GRACE_S)
         self._flow.grant(rest)
         self._flow.grant_stream(request.stream_id, request.end)
         self.transmit()
@@ -251,6 +250,7 @@ class ClientConnection(QuicConnectionProtocol):
         async with places, self._turn(request.code):
             if expected:
                 member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
+                room.works_for(member, GRACE_S)
             try:
                 status, payload, closes = await self._executed(request)
                 if payload and member is None:
@@ -305,9 +305,10 @@ class ClientConnection(QuicConnectionProtocol):
         due_s = now_s + self._shared.options.server.slow_reader_timeout_ms / 1000 + unread / BYTES_PER_S_MIN
         for each in self._unread.values():  # streams are served in turns: those before it end so much later
             each.due_s += len(answer) / BYTES_PER_S_MIN
-        self._unread[request.stream_id] = _Unread(len(answer), now_s, due_s, room, member)
+        self._unread[request.stream_id] = _Unread(len(answer), due_s, room, member)
         if member is not None:
             room.resize(member, len(answer))
+            room.works_for(member, GRACE_S)
         self._quic.send_stream_data(request.stream_id, answer, end_stream=True)
         self._transmit_soon()
 
@@ -365,18 +366,8 @@ class ClientConnection(QuicConnectionProtocol):
         if unread.member is not None:
             unread.room.leave(unread.member)
 
-    def _look_at_rooms(self, now_s: float) -> None:
-        """What has been here for a while is not at work any more: the client is slow."""
-        for request in [*self._requests.values()]:
-            if request.member is not None and not request.begun and now_s - request.let_in_at_s >= GRACE_S:
-                self._shared.requests.may_give_way(request.member)
-        for unread in [*self._unread.values()]:
-            if unread.member is not None and now_s - unread.written_at_s >= GRACE_S:
-                unread.room.may_give_way(unread.member)
-
     def look(self, now_s: float) -> None:
         """Every second: who takes too long is closed, who is silent is asked."""
-        self._look_at_rooms(now_s)
         if self._gone:
             return
         overdue = any(now_s >= each.due_s for each in self._unread.values())

@@ -1,0 +1,61 @@
+"""Calls that the engine still has when their askers have gone, because a device or a worker stands still.
+
+Such a call keeps its place in the engine and the memory of its records until the shard of the partition answers. It
+counts for its user at that shard, and within the user for an address. An asker with too many of them may begin no
+further call to that shard; other shards take its calls as before. So a user leaves places to others, however long the
+device takes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Final, TypeVar
+
+from shardd.engine._native import CALLS_MAX
+from shardd.protocol.errors import ShardError, Status
+from shardd.runtime.asker import ASKER, Asker
+
+T = TypeVar("T", bound=Hashable)
+GIVEN_UP_MAX: Final = CALLS_MAX // 2  # the other half is more than all doors may have under way
+RECORDS_POOL_PART: Final = 8  # their records are at most this part of the pool, whose blocks may be twice as large
+
+
+class GivenUpCalls:
+    """Loop thread only. `pool_bytes`: of the engine. A call counts once, and once more for each so many bytes."""
+
+    def __init__(self, pool_bytes: int) -> None:
+        self._bytes_of_one: Final = max(1, pool_bytes // RECORDS_POOL_PART // GIVEN_UP_MAX)
+        self._all = 0
+        self._of_shard: Counter[int] = Counter()
+        self._of_owner: Counter[tuple[int, Hashable]] = Counter()
+        self._of_address: Counter[tuple[int, Hashable, str]] = Counter()
+
+    def require_room(self, shard: int) -> None:
+        """`ShardError` 11001, and nothing has happened, when the asker has as many at this shard as are left, or its
+        address half of what its user may still have."""
+        if not self._of_shard[shard]:
+            return
+        asker = ASKER.get()
+        left = GIVEN_UP_MAX - self._all
+        own, of_address = self._of_owner[shard, asker.owner], self._of_address[shard, *asker]
+        if own >= left or (of_address and 2 * of_address >= left - own):
+            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, f"too many calls still wait for shard {shard}")
+
+    def given_up(self, shard: int, batch_bytes: int) -> Callable[[], None]:
+        """The asker of this task goes, the engine keeps the call: until what is returned here is called."""
+        asker, size = ASKER.get(), 1 + batch_bytes // self._bytes_of_one
+        self._count(shard, asker, size)
+        return lambda: self._count(shard, asker, -size)
+
+    def _count(self, shard: int, asker: Asker, size: int) -> None:
+        self._all += size
+        _add(self._of_shard, shard, size)
+        _add(self._of_owner, (shard, asker.owner), size)
+        _add(self._of_address, (shard, *asker), size)
+
+
+def _add(counter: Counter[T], key: T, size: int) -> None:
+    counter[key] += size
+    if not counter[key]:
+        del counter[key]

@@ -230,7 +230,8 @@ class SubscribedReader(Reader):
         try:
             found = self._open[partition].messages(self._taken[partition] + 1)[-1]
         except EndedError as error:
-            is_cut = self.site.ways.troubles > self._worked and error.status[0] in CUT_STATUSES
+            whole = min(self._worked, self._troubles[partition])
+            is_cut = self.site.ways.troubles > whole and error.status[0] in CUT_STATUSES
             demand(is_cut or error.status[0] == "NOT_FOUND", f"a subscription ends with {error.status}")
             self._end(partition)
             if not is_cut:

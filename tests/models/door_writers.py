@@ -242,6 +242,11 @@ class NatsWriter(Writer):
                 demand(self.is_cut() and time.monotonic() < until, f"no connection for NATS: {error!r}")
                 await asyncio.sleep(0.02)
 
+    async def _disconnect(self) -> None:
+        """The client raises at the end of a connection that is lost."""
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await self._client.close()
+
     def write(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str], *, is_there: bool) -> list[str]:
         self.begin()
         return self._runner.run(self._written(partition, payloads, headers, is_there=is_there))
@@ -262,7 +267,7 @@ class NatsWriter(Writer):
                 ends.append(NOT_STORED if ack.ackError else STORED)
         except (nats.errors.Error, OSError) as error:
             demand(self.is_cut(), f"a publish ends with {error!r}")
-            await self._client.close()
+            await self._disconnect()
         return ends + [UNKNOWN] * (len(payloads) - len(ends))
 
     async def _publish(self, partition: int, payloads: Sequence[bytes], headers: dict[str, str]) -> None:
@@ -282,14 +287,14 @@ class NatsWriter(Writer):
             with contextlib.suppress(nats.errors.Error, OSError):
                 for each in payloads:
                     await self._client.publish(f"{self.name}.{partition}" if partition else self.name, envelope(each))
-            await self._client.close()
+            await self._disconnect()
             await self._connect()
 
         self._runner.run(go())
         return [UNKNOWN] * len(payloads)
 
     def close(self) -> None:
-        self._runner.run(self._client.close())
+        self._runner.run(self._disconnect())
         self._runner.close()
 
 

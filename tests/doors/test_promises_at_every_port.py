@@ -190,6 +190,27 @@ def test_guesses_at_each_port_are_slowed_down(server: MatrixServer, port: str) -
     raise AssertionError(f"{TRIES_MAX} guesses, and {long_waits} of them had to wait")
 
 
+INACTIVE: Final = "inactive"
+TELLS_INACTIVE: Final = (*CLASSIC, "http")  # the recorded order of classic commands; HTTP has its statuses
+
+
+@pytest.fixture(scope="module")
+def inactive(server: MatrixServer) -> str:
+    with wire.connect(server.address) as root:
+        root.request(Code.CREATE_USER, CreateUserRequest(INACTIVE, PASSWORD, 2, None).encode())
+    return INACTIVE
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_inactive_user_is_told_so_with_any_password_where_the_recorded_order_wants_it(
+    server: MatrixServer, inactive: str, port: str
+) -> None:
+    heard = [answer_of_a_login(server.target, port, inactive, password) for password in (PASSWORD, WRONG)]
+    assert heard[0] == heard[1], "it tells whether the password is right"
+    is_told = heard[1] != answer_of_a_login(server.target, port, NOT_THERE, WRONG)
+    assert is_told is (port in TELLS_INACTIVE)
+
+
 # ---- existence before rights ----
 
 CHANGES: Final[list[tuple[int, list[str], int]]] = [

@@ -96,6 +96,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made(_NATS, "UNSENT_BYTES_MAX", "UNSENT_BYTES_MAX // USER_SHARE"): Shared(
         "bytes that clients of NATS do not take", USER, "a connection with 64 KiB or more is closed"
     ),
+    Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
+        "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"
+    ),
     Made(_PARTITIONS, "POLLS_MAX"): _TURN._replace(what="polls of the door for Liftbridge"),
     Made(_PARTITIONS, "BOUNDS_MAX"): _TURN._replace(what="questions of the door for Liftbridge about bounds"),
     Made("shardd/doors/liftbridge/metadata_rpcs.py", "ANSWERS_MAX"): _TURN._replace(

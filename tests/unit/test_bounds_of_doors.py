@@ -16,11 +16,12 @@ from shardd.doors import asgi
 from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
-from shardd.doors.liftbridge import nats_link
+from shardd.doors.liftbridge import nats_audience, nats_link
 from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.metadata_rpcs import ANSWERS_MAX, NAMES_OF_REQUEST_MAX, MetadataRpcs
+from shardd.doors.liftbridge.nats_audience import Audience, Subscription
 from shardd.doors.liftbridge.nats_link import NatsLink
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.status import RpcError
@@ -28,11 +29,13 @@ from shardd.doors.quic import listener
 from shardd.doors.quic.connection import HANDSHAKE_S, ClientConnection
 from shardd.doors.quic.listener import Listener
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.nats import NatsError
 from shardd.transport.door import requests
 from shardd.transport.door.connection import BYTES_PER_TURN, STARTS_PER_TURN, DoorConnection
 from tests.doors.nats_peers import linked
 from tests.support.on_loop import on_loop, until
 from tests.unit.test_liftbridge_ingest import View
+from tests.unit.test_liftbridge_nats_audience import Ear
 
 WAIT_S = 30.0
 
@@ -209,3 +212,21 @@ async def test_answers_of_metadata_beyond_those_put_together_wait_and_users_take
         call.goes_on.set()
     async with asyncio.timeout(WAIT_S):
         await asyncio.gather(*answers)
+
+
+@on_loop
+async def test_users_together_leave_subscriptions_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_audience, "SUBSCRIPTIONS_MAX", 64)
+    monkeypatch.setattr(nats_audience, "SUBSCRIPTIONS_PER_USER_MAX", 16)
+    audience, had = Audience(Losses()), dict[int, list[Subscription]]()
+    for user_id in range(6):
+        had[user_id] = []
+        with pytest.raises(NatsError):
+            for number in range(17):
+                each = Subscription(Ear(user_id), str(number), f"a.{number}", "")
+                audience.add(each)
+                had[user_id].append(each)
+    assert [len(each) for each in had.values()] == [16, 16, 16, 8, 4, 2]
+    for each in had[0]:
+        audience.remove(each)
+    audience.add(Subscription(Ear(5), "3", "a", ""))

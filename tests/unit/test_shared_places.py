@@ -71,10 +71,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/metadata_rpcs.py": {"NAMES_OF_REQUEST_MAX": ONE_THING},
     "shardd/doors/liftbridge/nats_audience.py": {
         **dict.fromkeys(("SUBSCRIPTIONS_PER_CONNECTION_MAX", "_REMEMBERED_MATCHES_MAX"), OF_ONE),
-        **dict.fromkeys(
-            ("SUBSCRIPTIONS_PER_USER_MAX", "SUBSCRIPTIONS_MAX"),
-            "a user has a sixteenth of all; a connection that asks for more ends",
-        ),
+        "SUBSCRIPTIONS_PER_USER_MAX": PART,
         **dict.fromkeys(("RIGHTS_MAX", "_REMEMBERED_SUBJECTS_MAX"), REMEMBERED),
         **dict.fromkeys(("HELD_MESSAGES_MAX", "HELD_BYTES_MAX", "HELD_STREAMS_MAX"), OF_ONE),
         **dict.fromkeys(("PASSED_OVER_AT_ONCE_MAX", "HEARINGS_AT_ONCE_MAX", "LOOKS_AT_ONCE_MAX"), TURN),

@@ -1,7 +1,7 @@
-"""What clients of NATS make the door keep: bytes of all, at most half of them of one user.
+"""What clients of NATS make the door keep: bytes of all, at most half of them of one user, and subscriptions.
 
-A member of such a room is a connection. It counts what has come already, and does not give way: a connection without
-room is not read on, or is closed (nats_connection.py, nats_outbox.py)."""
+A member of such a room is a connection, or a user. It counts what has come already, and does not give way: a connection
+without room is not read on, or is closed (nats_connection.py, nats_outbox.py, nats_audience.py)."""
 
 from __future__ import annotations
 

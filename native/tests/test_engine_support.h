@@ -49,6 +49,7 @@ typedef struct server {
     const disk *disk;                               /* of the partitions; NULL: the real one */
     void (*opened)(struct server *s, engine *e);    /* in the thread of the engine: when it is open ... */
     void (*each_turn)(struct server *s, engine *e); /* ... and after every turn */
+    bool (*keeps)(engine *e, const event *v);       /* an event that gets no answer here; NULL: there is none */
     void (*_Atomic doubted)(struct server *s, engine *e, uint64_t ns, uint64_t segment); /* NULL: polls in doubt wait */
     _Atomic unsigned doubts, moved_in, closed, group_polls, group_messages, lent;
     _Atomic uint64_t assignment; /* not 0: members get a seat of that generation */
@@ -61,6 +62,7 @@ typedef struct shard_start {
 
 static void answer(server *s, engine *e, const event *v) {
     uint8_t user[4] = {0};
+    if (s->keeps != NULL && s->keeps(e, v)) return;
     if (v->kind == EVENT_REQUEST && v->code == CODE_LOGIN_USER) {
         conn *c = conn_find(&e->net, v->connection); /* the second byte of the payload, if any, is the user */
         if (c != NULL) conn_set_session(c, v->data_length > 1 ? v->data[1] : 0, true);
@@ -215,7 +217,8 @@ static void start_server(server *s) {
                      .io_engine = s->io_engine,
                      .disk = s->disk,
                      .opened = s->opened,
-                     .each_turn = s->each_turn};
+                     .each_turn = s->each_turn,
+                     .keeps = s->keeps};
     *s = wanted;
     strcpy(s->directory, "/tmp/shardd-test-engine-XXXXXX");
     if (mkdtemp(s->directory) == NULL) abort();

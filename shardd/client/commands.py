@@ -37,11 +37,10 @@ POLL_POSITION: Final = 0x5344_0019
 SEND: Final = 101
 UNKNOWN_COMMAND: Final = 3  # status
 SEND_ONCE: Final = 0x5344_0031
+_FOR_SENDER: Final = 8  # flag of get_partition_bounds, version 4
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
 _EXTENSIONS: Final = 0x53440000
 _STRATEGY: Final = struct.Struct("<BQIB")
-_PRODUCER: Final = struct.Struct("<QIB")
-_PRODUCER_EPOCH: Final = struct.Struct("<QIQ")
 
 
 def nothing(answer: bytes) -> None:
@@ -364,24 +363,19 @@ def metrics() -> Command[values.Metrics]:
 
 
 def bounds(
-    stream: Identifier, topic: Identifier, partitions: tuple[int, ...] = (), *, segments: bool = False
+    stream: Identifier,
+    topic: Identifier,
+    partitions: tuple[int, ...] = (),
+    *,
+    segments: bool = False,
+    for_sender: bool = False,
 ) -> Command[values.TopicBounds]:
-    """`partitions` (): all. More than 10,000 are too many for one request (status 2015)."""
-    head = wire.u8(segments) + wire.u32(1) + wire.identifiers(stream, topic) + wire.u32(len(partitions))
+    """`partitions` (): all. More than 10,000 are too many for one request (status 2015). `for_sender`: the user may
+    send, and perhaps not poll (docs/extensions.md#get-partition-bounds); not with `segments`."""
+    flags = _FOR_SENDER * for_sender | segments
+    head = wire.u8(flags) + wire.u32(1) + wire.identifiers(stream, topic) + wire.u32(len(partitions))
     payload = head + b"".join(map(wire.u32, partitions))
     return Command(_EXTENSIONS + 0x10, payload, answers.topic_bounds, True)
-
-
-def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> Command[tuple[int, int, int]]:
-    """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
-    time that it is carried out makes another one, which is forgotten when nobody uses it."""
-    payload = _PRODUCER.pack(producer, epoch, renew)
-    return Command(_EXTENSIONS + 0x30, payload, _producer_epoch, producer == 0 or renew)
-
-
-def _producer_epoch(answer: bytes) -> tuple[int, int, int]:
-    producer, epoch, expiry_us = _PRODUCER_EPOCH.unpack(answer)
-    return producer, epoch, expiry_us
 
 
 def set_topic_settings(stream: Identifier, topic: Identifier, settings: Mapping[str, str]) -> Command[None]:

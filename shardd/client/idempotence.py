@@ -8,6 +8,7 @@ import struct
 from typing import Final
 
 from shardd.client import commands, statuses
+from shardd.client.commands import Command
 from shardd.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -23,6 +24,9 @@ from shardd.client.session import Session, pause_s
 BATCH_BYTES_MAX: Final = 2 << 20  # of records: the server takes no larger one
 _HEAD: Final = struct.Struct("<QQI")
 _ANSWER: Final = struct.Struct("<B3xIQ")
+_INIT_PRODUCER: Final = 0x5344_0030
+_PRODUCER: Final = struct.Struct("<QIB")
+_PRODUCER_EPOCH: Final = struct.Struct("<QIQ")
 _STORED, _DUPLICATE, _GAP, _STALE, _UNKNOWN, _MEMORY = range(1, 7)
 _RENEWALS: Final = 4  # within the time after which the server forgets an idle producer
 
@@ -54,6 +58,18 @@ class GapError(ClientError):
 _FREE: Final = (PermissionDeniedError, InvalidRequestError, UnstorableError)
 # not NOT_WRITTEN (10006): a device that fails may keep what it could not be told to take back, and a restart finds it
 _FREE_STATUSES: Final = frozenset({statuses.STREAM_NOT_FOUND, statuses.TOPIC_NOT_FOUND, statuses.TOPIC_FULL})
+
+
+def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> Command[tuple[int, int, int]]:
+    """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
+    time that it is carried out makes another one, which is forgotten when nobody uses it."""
+    payload = _PRODUCER.pack(producer, epoch, renew)
+    return Command(_INIT_PRODUCER, payload, _producer_epoch, producer == 0 or renew)
+
+
+def _producer_epoch(answer: bytes) -> tuple[int, int, int]:
+    producer, epoch, expiry_us = _PRODUCER_EPOCH.unpack(answer)
+    return producer, epoch, expiry_us
 
 
 def _frees(error: ClientError) -> bool:
@@ -180,9 +196,9 @@ class Sequencer:
             await asyncio.sleep(min(deadline_s, pause_s(self._in_vain)))
         self._in_vain += 1
         try:
-            made = await self._session.call(commands.init_producer(self._producer), deadline_s)
+            made = await self._session.call(init_producer(self._producer), deadline_s)
         except NotFoundError:  # the server has forgotten an idle one, and takes no batch of it
-            made = await self._session.call(commands.init_producer(), deadline_s)
+            made = await self._session.call(init_producer(), deadline_s)
         except ClientError as error:
             if error.fate is Fate.UNKNOWN:
                 self._unsure += 1
@@ -215,7 +231,7 @@ class Sequencer:
         while True:
             await asyncio.sleep(self._expiry_s / _RENEWALS)
             try:
-                await self._session.call(commands.init_producer(self._producer, self._epoch, renew=True))
+                await self._session.call(init_producer(self._producer, self._epoch, renew=True))
             except ClientError:
                 continue
 

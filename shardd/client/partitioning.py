@@ -22,14 +22,12 @@ from shardd.client.wire import Identifier
 
 if TYPE_CHECKING:
     from shardd.client.client import Client
-    from shardd.client.commands import Command
     from shardd.client.values import TopicBounds
 
 Partitioner = Callable[[bytes, bytes, int], int]
 """(key, payload, partitions) -> partition"""
 
 _REFUSED_PAUSE_S: Final = 0.1  # between two tries at a server that refuses connections
-_FOR_SENDER: Final = 8  # flag of get_partition_bounds, version 4
 _P1: Final = 2654435761
 _P2: Final = 2246822519
 _P3: Final = 3266489917
@@ -81,15 +79,9 @@ def checked(partition: int) -> int:
     return partition
 
 
-def bounds_for_sender(stream: Identifier, topic: Identifier) -> Command[TopicBounds]:
-    """`commands.bounds`, for a user who may send and perhaps not poll (docs/extensions.md#get-partition-bounds)."""
-    plain = commands.bounds(stream, topic)
-    return plain._replace(payload=bytes((plain.payload[0] | _FOR_SENDER,)) + plain.payload[1:])
-
-
 async def _bounds(client: Client, stream: Identifier, topic: Identifier, deadline_s: float | None) -> TopicBounds:
     try:
-        return await client.call(bounds_for_sender(stream, topic), deadline_s)
+        return await client.call(commands.bounds(stream, topic, for_sender=True), deadline_s)
     except InvalidRequestError as refusal:  # from a shardd before version 4
         if refusal.status != statuses.INVALID_FORMAT:
             raise

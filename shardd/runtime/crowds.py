@@ -138,6 +138,10 @@ class Room:
         """Whether another owner waits for room, and not for its own share."""
         return any(turn.member.owner != owner for turn in self._first_ones())
 
+    def has_room(self, owner: Hashable, address: str, size: int) -> bool:
+        """Whether so much is free for this owner, without a member that gives way."""
+        return self._used + size <= self._max and not self._is_share_full(owner, address, size)
+
     def enter(
         self, owner: Hashable, address: str, give_way: Callable[[], None], size: int = 1, *, at_work: bool = False
     ) -> Member:
@@ -170,7 +174,7 @@ class Room:
     def grow(self, member: Member, size: int) -> None:
         """So much more for it, as if it came in now. FullError: it has what it had."""
         assert 0 < size <= self._max
-        if self._is_share_full(member, size):
+        if self._is_share_full(member.owner, member.address, size):
             raise FullError(of_address=True)
         victims = self._victims(member, size)
         if victims is None:
@@ -184,6 +188,14 @@ class Room:
         others that give way. Nothing happens where the member has left."""
         assert size > 0
         if member.size:
+            self._count(member, size - member.size)
+            self._wake()
+
+    def count(self, member: Member, size: int) -> None:
+        """What a member at work has now, 0: nothing; it may come back. It is not refused, as with `resize`: what has
+        come is there. `has_room` says before whether more may come."""
+        assert member.at_work and size >= 0
+        if size != member.size:
             self._count(member, size - member.size)
             self._wake()
 
@@ -216,12 +228,12 @@ class Room:
             self._count(member, -member.size)
             self._wake()
 
-    def _is_share_full(self, member: Member, size: int) -> bool:
-        has = self._of_address[member.owner, member.address]
+    def _is_share_full(self, owner: Hashable, address: str, size: int) -> bool:
+        has = self._of_address.get((owner, address), 0)
         return self._of_address_max < self._max and has + size > self._of_address_max
 
     def _wake(self) -> None:
-        while (found := self._next()) is not None:
+        while self._waiting and (found := self._next()) is not None:
             turn, victims = found
             self._waiting.take(turn)
             self._replace(victims, turn.member, turn.size)
@@ -239,7 +251,10 @@ class Room:
         return None if victims is None else (least, victims)
 
     def _first_ones(self) -> list[_Turn]:
-        return [*self._waiting.first_ones(lambda turn: not self._is_share_full(turn.member, turn.size))]
+        return [*self._waiting.first_ones(self._has_share)]
+
+    def _has_share(self, turn: _Turn) -> bool:
+        return not self._is_share_full(turn.member.owner, turn.member.address, turn.size)
 
     def _victims(self, member: Member, size: int) -> list[Member] | None:
         """Who gives way to it: of the owner with most, the newest. None: that would not be enough."""
@@ -269,7 +284,9 @@ class Room:
 
     def _count(self, member: Member, size: int) -> None:
         """Its part changes by so much; with nothing it is no member."""
-        mine = self._owners.setdefault(member.owner, _Owner())
+        mine = self._owners.get(member.owner)
+        if mine is None:
+            mine = self._owners[member.owner] = _Owner()
         member.size += size
         mine.size += size
         mine.yielding += 0 if member.at_work else size
@@ -289,15 +306,17 @@ class Room:
 
 class SharedRoom(Room):
     """Room that nobody gives back when another one needs it: an owner has at most as much as it leaves, and an address
-    half of what its owner may still have. So another owner finds some. None owns as much as there is."""
+    half of what its owner may still have. So another owner finds some. None owns as much as there is. Without
+    `of_addresses`, addresses have no share within an owner."""
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, *, of_addresses: bool = True) -> None:
         super().__init__(size_max, size_max)
+        self._of_addresses = of_addresses
 
-    def _is_share_full(self, member: Member, size: int) -> bool:
-        if member.owner is None:
+    def _is_share_full(self, owner: Hashable, address: str, size: int) -> bool:
+        if owner is None:
             return False
-        has = self._owners.get(member.owner, _NOBODY).size
+        has = self._owners.get(owner, _NOBODY).size
         left = self._max - self._used - has - 2 * size  # then, beside as much as it has
-        has_address = self._of_address[member.owner, member.address]
+        has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)

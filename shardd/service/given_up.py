@@ -4,6 +4,9 @@ Such a call keeps its place in the engine and the memory of its records until th
 counts for its user at that shard, and within the user for an address. An asker with too many of them may begin no
 further call to that shard; other shards take its calls as before. So a user leaves places to others, however long the
 device takes.
+
+A `SharedRoom` (shardd/runtime/crowds.py) has the same shares, but refuses before it counts, and has one share for each
+owner. A call counts here when it is given up, cannot be refused then, and an owner has a share at each shard.
 """
 
 from __future__ import annotations

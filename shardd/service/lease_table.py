@@ -11,9 +11,9 @@ from typing import Final
 
 from shardd.engine import Engine
 from shardd.protocol.errors import Status
+from shardd.runtime.crowds import Member, SharedRoom
 
-LEASES_OF_SHARD_MAX: Final = 4096
-LEASES_OF_USER_MAX: Final = LEASES_OF_SHARD_MAX // 2
+LEASES_OF_SHARD_MAX: Final = 4096  # of one user as many as are left free: half for the first one
 LEASES_OF_PARTITION_MAX: Final = 16
 LEASED_BYTES_MAX: Final = 1 << 30  # that a shard keeps for them, of segments that could go
 NOTHING: Final = (1 << 64) - 1
@@ -30,15 +30,16 @@ class Leases:
     def __init__(self, engine: Engine, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._engine, self._clock_s = engine, clock_s
         self._until_s: dict[Place, dict[_Who, float]] = {}
+        self._room = SharedRoom(LEASES_OF_SHARD_MAX, of_addresses=False)
+        self._of_user: dict[int, Member] = {}
         self._kept_bytes: Counter[Place] = Counter()
-        self._of_user: Counter[int] = Counter()
         self._short = False
         self._ended = 0
         self._tell_again_s = 0.0
 
     def gauges(self) -> dict[str, int]:
         """Leases, and bytes of segments that they alone keep."""
-        return {"leases": self._of_user.total(), "leased_bytes": self._kept_bytes.total()}
+        return {"leases": self._room.used, "leased_bytes": self._kept_bytes.total()}
 
     def counters(self) -> dict[str, int]:
         """Leases that ended before their time, for want of room."""
@@ -60,16 +61,21 @@ class Leases:
         own = self._until_s.get(place, {})
         self._engine.partition_lease(*place, min([offset, *(each for _, each in own)]))
         self._until_s.setdefault(place, own)[user, offset] = self._clock_s() + seconds
-        self._of_user[user] += 1
+        self._count(user, 1)
         return Status.OK
 
     def _has_room(self, place: Place, user: int) -> bool:
         return not (
             self._short
-            or self._of_user.total() >= LEASES_OF_SHARD_MAX
-            or self._of_user[user] >= LEASES_OF_USER_MAX
+            or not self._room.has_room(user, "", 1)
             or len(self._until_s.get(place, ())) >= LEASES_OF_PARTITION_MAX
         )
+
+    def _count(self, user: int, more: int) -> None:
+        member = self._of_user.setdefault(user, Member(user, "", _stays, at_work=True))
+        self._room.count(member, member.size + more)
+        if not member.size:
+            del self._of_user[user]
 
     # ---- what retention tells ----
 
@@ -109,9 +115,7 @@ class Leases:
         own = self._until_s[place]
         for user, offset in ended:
             del own[user, offset]
-            self._of_user[user] -= 1
-            if not self._of_user[user]:
-                del self._of_user[user]
+            self._count(user, -1)
         if not own:
             del self._until_s[place]
             del self._kept_bytes[place]
@@ -119,3 +123,7 @@ class Leases:
             self._engine.partition_lease(*place, min((offset for _, offset in own), default=NOTHING))
         except KeyError:  # the partition is gone: its leases end with their time
             return
+
+
+def _stays() -> None:
+    raise AssertionError("a lease ends by itself")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Final
 
 from shardd.engine.calls import Answer, Place
@@ -12,13 +11,13 @@ from shardd.metadata.state import Partition
 from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.poll_requests import WaitForMessages
+from shardd.runtime.crowds import FullError, SharedRoom
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 
-WAITS_MAX: Final = 1024  # of a worker: a quarter of the calls that its engine carries out,
-WAITS_OF_USER_MAX: Final = 512  # and of one user
+WAITS_MAX: Final = 1024  # of a worker: a quarter of the calls that its engine carries out; one user has half of them
 WAIT_MAX_MS: Final = 60_000  # of one request
 _SLICE_S: Final = 5.0  # of a wait that rests at one place; half of a request's time where that is less
 _PAUSE_S: Final = 0.02  # after something that was none of the messages: no look for each send before them
@@ -30,7 +29,7 @@ class MessageWaits:
     def __init__(self, asked: PartitionRequests) -> None:
         self._requests = asked
         self._slice_s = min(_SLICE_S, asked.timeout_s / 2)
-        self._of_user: Counter[int] = Counter()
+        self._room = SharedRoom(WAITS_MAX, of_addresses=False)
 
     async def wait_for_messages(self, identity: Identity, request: WaitForMessages) -> bool:
         """True when the partition has a message at or behind the offset, False after the timeout.
@@ -40,16 +39,14 @@ class MessageWaits:
         """
         require_numbers(limits.U32_MAX, request.partition)
         require_numbers(limits.U64_MAX, request.offset, request.timeout_ms)
-        user = identity.user
-        if self._of_user.total() >= WAITS_MAX or self._of_user[user] >= WAITS_OF_USER_MAX:
-            raise ShardError(Status.FEATURE_UNAVAILABLE, "too many wait for messages")
-        self._of_user[user] += 1
+        try:
+            place = self._room.enter(identity.user, "", _stays, at_work=True)
+        except FullError:
+            raise ShardError(Status.FEATURE_UNAVAILABLE, "too many wait for messages") from None
         try:
             return await self._wait(identity, request)
         finally:
-            self._of_user[user] -= 1
-            if not self._of_user[user]:
-                del self._of_user[user]
+            self._room.leave(place)
 
     async def _wait(self, identity: Identity, request: WaitForMessages) -> bool:
         loop = asyncio.get_running_loop()
@@ -72,3 +69,7 @@ class MessageWaits:
             lambda topic: base.partition_of(topic, request.partition),
             wait,
         )
+
+
+def _stays() -> None:
+    raise AssertionError("a wait does not give way")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.client import codec, commands, messages, statuses, values, wire
+from shardd.client import codec, commands, idempotence, messages, statuses, values, wire
 from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsError, UnavailableError, of_status
 from shardd.client.heartbeat import announce_heartbeat
 from shardd.client.messages import History
@@ -30,8 +30,8 @@ ALL: list[commands.Command[Any]] = [
     commands.login("n", "p", "1"),
     commands.login_with_token("t"),
     commands.logout(),
-    commands.init_producer(),
-    commands.init_producer(7, 3, renew=True),
+    idempotence.init_producer(),
+    idempotence.init_producer(7, 3, renew=True),
     commands.stats(),
     commands.snapshot((1, 5), compression=4),
     commands.cluster(),
@@ -81,6 +81,7 @@ ALL: list[commands.Command[Any]] = [
     commands.extensions(),
     commands.metrics(),
     commands.bounds("s", "t", (1, 2), segments=True),
+    commands.bounds("s", "t", for_sender=True),
     commands.set_topic_settings("s", "t", {"ack": "durable"}),
     commands.change_topic("s", "t", name="u", compression=2, expiry_us=0, max_bytes=1 << 40, replication=1),
     commands.change_topic("s", 7, max_bytes=0),

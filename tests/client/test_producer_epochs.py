@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardd.client import Client, Producer, commands, errors, statuses
 from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, DeliveryError, Fate, of_status
-from shardd.client.idempotence import ProducerError, Sequencer, _frees
+from shardd.client.idempotence import ProducerError, Sequencer, _frees, init_producer
 from shardd.client.outbox import Batch, Lane
 from tests.client.topics import make, url
 from tests.support import wire
@@ -176,14 +176,14 @@ def test_epoch_that_begins_late_does_not_end_an_idempotent_producer(server: Serv
             ):
                 await producer.send_and_wait(b"0")
                 await client.purge_topic(stream, "t")
-                relay.holds = commands.init_producer().code.to_bytes(4, "little")
+                relay.holds = init_producer().code.to_bytes(4, "little")
                 first = await producer.send(b"1")
                 relay.cut(await relay.holding)
                 await first
                 relay.let_go.set()
                 sequencer = producer._once
                 assert sequencer is not None
-                renewed = commands.init_producer(sequencer._producer, sequencer._epoch, renew=True)
+                renewed = init_producer(sequencer._producer, sequencer._epoch, renew=True)
                 with pytest.raises(ClientError) as raised:
                     async with asyncio.timeout(DEADLINE_S):
                         while True:

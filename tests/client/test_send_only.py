@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from shardd.client import Client, Consumer, Producer, commands, partitioning
+from shardd.client import Client, Consumer, Producer, commands
 from shardd.client.errors import (
     DeliveryError,
     InvalidRequestError,
@@ -20,7 +20,7 @@ from shardd.client.errors import (
     RightNeededError,
     UnavailableError,
 )
-from shardd.client.partitioning import bounds_for_sender, by_key
+from shardd.client.partitioning import by_key
 from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
 from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
@@ -109,7 +109,7 @@ def test_producer_of_a_server_without_bounds_sends_to_chosen_partitions(
 ) -> None:
     """A server of Apache Iggy answers that it does not know the command."""
     plain = commands.bounds("s", "t")
-    monkeypatch.setattr(commands, "bounds", lambda *_: plain._replace(code=plain.code + 0xEF))
+    monkeypatch.setattr(commands, "bounds", lambda *_, **__: plain._replace(code=plain.code + 0xEF))
 
     async def main() -> None:
         async with Client(topic.url) as client, Producer(client, topic.name, "t") as producer:
@@ -126,7 +126,7 @@ def test_producer_whose_question_for_bounds_is_refused_blames_no_right(
 ) -> None:
     """The server has the command, and takes no such flags (status 4)."""
     plain = commands.bounds(topic.name, "t")
-    monkeypatch.setattr(commands, "bounds", lambda *_: plain._replace(payload=b"\x80" + plain.payload[1:]))
+    monkeypatch.setattr(commands, "bounds", lambda *_, **__: plain._replace(payload=b"\x80" + plain.payload[1:]))
 
     async def main() -> None:
         async with Client(topic.url) as client, Producer(client, topic.name, "t") as producer:
@@ -142,7 +142,7 @@ def test_producer_of_a_server_that_knows_no_sender_asks_as_a_reader(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, may_poll: bool
 ) -> None:
     """A shardd with an earlier version of the command takes no such flag (status 4), and asks for the right to poll."""
-    monkeypatch.setattr(partitioning, "_FOR_SENDER", 0x80)
+    monkeypatch.setattr(commands, "_FOR_SENDER", 0x80)
 
     async def main() -> None:
         async with Client(topic.admin) as admin:
@@ -185,7 +185,7 @@ def test_producer_of_a_user_who_may_only_send_uses_open_partitions_beside_those_
             assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
             for key in OPEN_KEYS:
                 assert (await producer.send_and_wait(b"x", key=key)).partition == by_key(key, b"", PARTITIONS)
-            found = (await client.call(bounds_for_sender("partly", "t"))).partitions
+            found = (await client.call(commands.bounds("partly", "t", for_sender=True))).partitions
             assert [each.id for each in found] == [*range(PARTITIONS)]
             assert [each for each in found if not each.incarnation] == [
                 PartitionBounds(each, 0, 0, 0, 0, 0, 0, 0) for each in CLOSED
@@ -208,7 +208,7 @@ def test_producer_whose_question_for_bounds_stays_unanswered_sends_to_chosen_par
             Producer(client, "partly", "t") as producer,
         ):
             with pytest.raises(UnavailableError):
-                await client.call(bounds_for_sender("partly", "t"), 1.0)
+                await client.call(commands.bounds("partly", "t", for_sender=True), 1.0)
             for _ in range(2):
                 assert (await producer.send_and_wait(b"x", partition=OPEN[0])).partition == OPEN[0]
 
@@ -218,7 +218,7 @@ def test_producer_whose_question_for_bounds_stays_unanswered_sends_to_chosen_par
 def test_sender_may_neither_list_segments_nor_have_them_synced(topic: Topic) -> None:
     async def main() -> None:
         async with Client(topic.url) as client:
-            plain = bounds_for_sender(topic.name, "t")
+            plain = commands.bounds(topic.name, "t", for_sender=True)
             assert len((await client.call(plain)).partitions) == 2
             for flags in (0, 1, 2, 4, 5):
                 with pytest.raises(PermissionDeniedError):

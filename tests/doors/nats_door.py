@@ -96,8 +96,8 @@ class Client(JsonClient):
                 "pending_bytes": publisher.pending_bytes,
                 "names": [*ingest.view.streams()],
                 "listens": nats.version if isinstance(nats, NatsLink) else 1,
-                "unread": nats.unread.used_bytes if isinstance(nats, NatsServer) else 0,
-                "unsent": nats.unsent.used_bytes if isinstance(nats, NatsServer) else 0,
+                "unread": nats.unread.used if isinstance(nats, NatsServer) else 0,
+                "unsent": nats.unsent.used if isinstance(nats, NatsServer) else 0,
             }
         return await super()._do(client, said)
 

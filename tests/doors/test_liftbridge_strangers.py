@@ -22,9 +22,9 @@ from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, frame, opened, request_frames
 from tests.hostile.matrix.crowd import Order
-from tests.hostile.matrix.doors import process_bytes_max
 from tests.hostile.matrix.judge import crowd_of
 from tests.hostile.matrix.lines import HALF_SENT, PIPELINED, STRANGER, UNREAD
+from tests.hostile.matrix.memory import process_bytes_max
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import Target
 from tests.support.wide import wide, wide_but

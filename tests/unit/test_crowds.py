@@ -301,3 +301,34 @@ async def test_newcomer_of_a_shared_room_does_not_wait_for_an_owner_beyond_its_s
         room.leave(next(each.result() for each in crowd if each.done() and each.result().size))
         await asyncio.sleep(0)
     assert room.used == 0 and all(each.done() for each in crowd)
+
+
+def test_each_owner_finds_some_of_a_shared_room_without_shares_of_addresses() -> None:
+    room = SharedRoom(64, of_addresses=False)
+    had = []
+    for owner in ("greedy", "second", "third", "fourth"):
+        count = 0
+        while room.has_room(owner, "one address", 1):
+            room.enter(owner, "one address", lambda: None, at_work=True)
+            count += 1
+        with pytest.raises(FullError):
+            room.enter(owner, "one address", lambda: None, at_work=True)
+        had.append(count)
+    assert had == [32, 16, 8, 4]
+
+
+def test_member_that_counts_what_has_come_is_not_refused_and_keeps_no_owner_out() -> None:
+    room = Room(100, 50)
+    greedy, other = (Member(owner, "", lambda: None, at_work=True) for owner in ("greedy", "other"))
+    room.count(greedy, 30)
+    assert room.has_room("greedy", "", 20) and not room.has_room("greedy", "", 21)
+    room.count(greedy, 80)  # has come already
+    assert room.used == 80 and not room.has_room("greedy", "", 0)
+    assert room.has_room("other", "", 20) and not room.has_room("other", "", 21)
+    room.count(other, 40)
+    assert not room.has_room("other", "", 0), "all have more than there is"
+    room.count(greedy, 0)
+    assert room.used == 40 and room.has_room("greedy", "", 50)
+    room.count(greedy, 10)
+    room.count(other, 0)
+    assert room.used == greedy.size == 10

@@ -7,7 +7,6 @@ from shardd.service.lease_table import (
     LEASED_BYTES_MAX,
     LEASES_OF_PARTITION_MAX,
     LEASES_OF_SHARD_MAX,
-    LEASES_OF_USER_MAX,
     NOTHING,
     Leases,
 )
@@ -67,14 +66,17 @@ def test_nobody_has_all_the_room() -> None:
     for n in range(LEASES_OF_PARTITION_MAX):
         assert w.take(offset=n) is Status.OK
     assert w.take(offset=99) is Status.FEATURE_UNAVAILABLE
-    for n in range(2, LEASES_OF_USER_MAX - LEASES_OF_PARTITION_MAX + 2):
+    for n in range(2, LEASES_OF_SHARD_MAX // 2 - LEASES_OF_PARTITION_MAX + 2):
         assert w.take(n) is Status.OK
     assert w.take(10_000) is Status.FEATURE_UNAVAILABLE
-    for n in range(LEASES_OF_SHARD_MAX - LEASES_OF_USER_MAX):
-        assert w.take(20_000 + n, user=8 + n % 2) is Status.OK
-    assert w.take(30_000, user=10) is Status.FEATURE_UNAVAILABLE
+    for at, user in enumerate((8, 9)):  # each further user has as many as are left free
+        count = LEASES_OF_SHARD_MAX // (4 << at)
+        for n in range(count):
+            assert w.take(20_000 + at * 10_000 + n, user=user) is Status.OK
+        assert w.take(20_000 + at * 10_000 + count, user=user) is Status.FEATURE_UNAVAILABLE
+    assert w.take(40_000, user=10) is Status.OK
     w.now_s += 11
-    assert w.take(30_000, user=10) is Status.OK, "what has ended has no room"
+    assert w.take(40_001, user=7) is Status.OK, "what has ended has no room"
     assert w.leases.gauges()["leases"] == 1
 
 

@@ -271,7 +271,7 @@ async def test_who_leaves_while_it_is_asked_leaves_nothing_behind() -> None:
     audience.remove(subscription)
     ear.worker.answers.set()
     await asyncio.sleep(0.05)
-    assert not ear.heard and not audience._users and not audience._count
+    assert not ear.heard and not audience._users and not audience._room.used
     assert not audience.has_subscribers
 
 

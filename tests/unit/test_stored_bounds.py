@@ -1,6 +1,6 @@
 """Every bound of what is stored has an owner, a share and an end, or says why not
 (docs/adr/0130-shares-of-stored-things.md). A new `*_MAX` in a file that stores something fails until it is listed.
-Those with shares stand in docs/limits.md as they stand here."""
+Those with shares stand in docs/limits.md, whose table is made of them (limits_tables.py)."""
 
 from __future__ import annotations
 
@@ -183,13 +183,6 @@ def test_every_shared_bound_names_a_test_in_which_another_user_can_begin() -> No
         assert all(bound) and f"def {name}(" in (ROOT / path).read_text(), bound
 
 
-def test_the_page_of_limits_has_every_share() -> None:
-    page = (ROOT / "docs" / "limits.md").read_text()
-    there = page.partition("## Shares of stored things")[2].partition("\n## ")[0]
-    rows = [line for line in there.splitlines() if line.startswith("| `")]
-    assert rows == share_rows(), "\n".join(share_rows())
-
-
 def test_the_settings_that_shares_name_are_there() -> None:
     named = {
         setting
@@ -199,19 +192,6 @@ def test_the_settings_that_shares_name_are_there() -> None:
         for setting in re.findall(r"\b[a-z]+(?:[._][a-z]+)+\b", f"{shared.share} {shared.end}")
     }
     assert "offsets.expiry" in named and named <= {key.path for key in KEYS}
-
-
-def share_rows() -> list[str]:
-    """A row for each thing that is shared, with the constants that bound it."""
-    constants = dict[Shared, list[str]]()
-    for names in BOUNDS.values():
-        for name, bound in names.items():
-            if isinstance(bound, Shared):
-                constants.setdefault(bound, []).append(f"`{name}`")
-    return [
-        f"| {', '.join(dict.fromkeys(names))} | {bound.what} | {bound.owner} | {bound.share} | {bound.end} |"
-        for bound, names in sorted(constants.items(), key=lambda each: each[0].what)
-    ]
 
 
 @pytest.mark.parametrize(

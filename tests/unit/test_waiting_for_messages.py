@@ -12,7 +12,7 @@ import pytest
 from shardd.engine.calls import PlaceUnknownError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.poll_requests import WaitForMessages
-from shardd.service import waiting
+from shardd.runtime.crowds import SharedRoom
 from shardd.service.identity import Identity
 from tests.support import wire
 from tests.unit.calls_harness import LEVELS, InsideTopic, workers_with_stream
@@ -104,7 +104,7 @@ def test_many_wait_for_one_message(waiter: Waiter) -> None:
 
 
 def test_too_many_are_refused_and_others_go_on(waiter: Waiter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "WAITS_OF_USER_MAX", 3)
+    monkeypatch.setattr(waiter.services.waits, "_room", SharedRoom(6, of_addresses=False))
 
     async def ask() -> tuple[list[object], list[object]]:
         held = [asyncio.ensure_future(waiter.wait(0)) for _ in range(3)]

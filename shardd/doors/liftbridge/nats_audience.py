@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.losses import Loss, Losses
+from shardd.doors.liftbridge.nats_pool import member_of
 from shardd.doors.liftbridge.nats_tellings import Tellings
 from shardd.doors.liftbridge.subject_table import SubjectTable
 from shardd.doors.links import WorkerLostError
@@ -22,9 +23,10 @@ from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import NatsError
 from shardd.protocol.primitives import ConsumerKind
+from shardd.runtime.crowds import Member, SharedRoom
 
 SUBSCRIPTIONS_PER_CONNECTION_MAX: Final = 256
-SUBSCRIPTIONS_PER_USER_MAX: Final = 1_024
+SUBSCRIPTIONS_PER_USER_MAX: Final = 1_024  # and not more than are left free
 SUBSCRIPTIONS_MAX: Final = 16_384
 MAY_S: Final = 1.0  # how long it holds that a user may poll
 MAY_NOT_S: Final = 10.0  # and that he may not: what he subscribes to costs nobody a question for each message
@@ -112,10 +114,11 @@ class _Stored:
 
 class _User:
     """All subscriptions of one user. `place`: his among all users; another one has it when he is gone; `number`: of
-    all that ever came."""
+    all that ever came; `member`: of the room for subscriptions."""
 
-    def __init__(self, place: int, number: int) -> None:
+    def __init__(self, place: int, number: int, member: Member) -> None:
         self.place = place
+        self.member = member
         self.number = number
         self.subscriptions: SubjectTable[int, Subscription] = SubjectTable()  # by number
         self.listeners: dict[Listener, int] = {}  # and how many each has
@@ -161,7 +164,7 @@ class Audience:
         self._choice = choice or random.Random()
         self._users: dict[int, _User] = {}
         self._free_places: list[int] = []  # of those below the number of users and these
-        self._count = 0
+        self._room = SharedRoom(SUBSCRIPTIONS_MAX, of_addresses=False)
         self._number = 0
         self._loop = asyncio.get_running_loop()
         self._newest_user = 0
@@ -172,7 +175,7 @@ class Audience:
         """NatsError: there are too many."""
         listener = subscription.listener
         user = self._users.get(listener.user_id)
-        if self._count >= SUBSCRIPTIONS_MAX or (
+        if not self._room.has_room(listener.user_id, "", 1) or (
             user is not None
             and (
                 user.count >= SUBSCRIPTIONS_PER_USER_MAX
@@ -183,14 +186,14 @@ class Audience:
         if user is None:
             place = self._free_places.pop() if self._free_places else len(self._users)
             self._newest_user += 1
-            user = self._users[listener.user_id] = _User(place, self._newest_user)
+            user = self._users[listener.user_id] = _User(place, self._newest_user, member_of(listener.user_id))
         self._number += 1
         subscription.number = self._number
         user.subscriptions.add(subscription.subject, subscription.number, subscription)
         user.found.clear()
         user.listeners[listener] = user.listeners.get(listener, 0) + 1
         user.count += 1
-        self._count += 1
+        self._room.count(user.member, user.count)
 
     def remove(self, subscription: Subscription) -> None:
         """One that was added."""
@@ -202,7 +205,7 @@ class Audience:
         if not user.listeners[listener]:
             del user.listeners[listener]
         user.count -= 1
-        self._count -= 1
+        self._room.count(user.member, user.count)
         if not user.count:
             del self._users[listener.user_id]
             self._free_places.append(user.place)

@@ -15,6 +15,7 @@ from shardd.doors.liftbridge.losses import Loss
 from shardd.doors.liftbridge.nats_audience import Message, Subscription, Telling
 from shardd.doors.liftbridge.nats_house import House
 from shardd.doors.liftbridge.nats_outbox import Outbox
+from shardd.doors.liftbridge.nats_pool import member_of
 from shardd.doors.links import WorkerLostError
 from shardd.doors.taking import Connection, Taking, reset_at_close
 from shardd.protocol.door_frames import Purpose
@@ -71,7 +72,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._is_admitted = False
         self._waiting: asyncio.Task[None] | None = None  # for a login, or for room
         self._is_paused = False
-        self._unread = 0  # as the pool knows it
+        self._unread = member_of(_NOBODY)
         self._pings = 0
         self._opened_at_s = self._heard_at_s = self._loop.time()
         self._half_sent_since_s: float | None = None
@@ -139,8 +140,7 @@ class NatsConnection(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         """Or not: what waits here is bounded. A message that has begun is read to its end."""
         waiting = self._requests.waiting_bytes
-        self.house.unread.change(self.user_id, waiting - self._unread)
-        self._unread = waiting
+        self.house.unread.count(self._unread, waiting)
         if not waiting:
             self._half_sent_since_s = None
         elif self._half_sent_since_s is None:
@@ -148,7 +148,8 @@ class NatsConnection(asyncio.BufferedProtocol):
         limit = UNREAD_BYTES_MAX
         if self._requests.is_inside_message:
             limit += self.house.limits.payload_bytes_max
-        full = waiting > limit or (waiting > CONTROL_LINE_BYTES_MAX and self.house.unread.is_full(self.user_id))
+        has_room = waiting <= CONTROL_LINE_BYTES_MAX or self.house.unread.has_room(self.user_id, "", 0)
+        full = waiting > limit or not has_room
         if full is not self._is_paused and self.is_open and not self._transport.is_closing():
             self._is_paused = full
             if full:
@@ -260,8 +261,8 @@ class NatsConnection(asyncio.BufferedProtocol):
                 user_id = await client.login_by_setting(Purpose.ANONYMOUS)
         except (ShardError, WorkerLostError) as error:
             raise NatsError(_AUTHORIZATION) from error
-        self.house.unread.change(self.user_id, -self._unread)
-        self._unread = 0
+        self.house.unread.count(self._unread, 0)
+        self._unread = member_of(user_id)
         self._outbox.move_to(user_id)
         self.user_id = user_id
         self.house.knows(self)
@@ -350,7 +351,7 @@ class NatsConnection(asyncio.BufferedProtocol):
             return
         self._is_admitted = False
         self._requests.clear()
-        self.house.unread.change(self.user_id, -self._unread)
+        self.house.unread.count(self._unread, 0)
         self.house.left(self)
 
     async def settle(self) -> None:

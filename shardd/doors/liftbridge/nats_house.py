@@ -9,7 +9,7 @@ import msgspec
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience
-from shardd.doors.liftbridge.nats_pool import Pool
+from shardd.runtime.crowds import Room
 
 if TYPE_CHECKING:
     from shardd.doors.liftbridge.nats_connection import NatsConnection
@@ -33,8 +33,8 @@ class House(Protocol):
     ingest: Ingest
     audience: Audience
     limits: NatsLimits
-    unread: Pool
-    unsent: Pool
+    unread: Room
+    unsent: Room
     buffer: bytearray
 
     def admit(self, connection: NatsConnection) -> bool:

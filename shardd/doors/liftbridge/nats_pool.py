@@ -1,28 +1,20 @@
-"""What strangers make the door keep, in bytes: one number for all, at most half of it for one user."""
+"""What clients of NATS make the door keep: bytes of all, at most half of them of one user, and subscriptions.
+
+A member of such a room is a connection, or a user. It counts what has come already, and does not give way: a connection
+without room is not read on, or is closed (nats_connection.py, nats_outbox.py, nats_audience.py)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
+
+from shardd.runtime.crowds import Member
 
 USER_SHARE: Final = 2
 
 
-class Pool:
-    """Loop thread only. It counts; who fills it is asked to look."""
+def member_of(user_id: int) -> Member:
+    return Member(user_id, "", _stays, at_work=True)
 
-    def __init__(self, bytes_max: int) -> None:
-        self._max = bytes_max
-        self._of: Counter[int] = Counter()
-        self.used_bytes = 0
 
-    def change(self, user_id: int, more: int) -> None:
-        if more:
-            self.used_bytes += more
-            self._of[user_id] += more
-            if not self._of[user_id]:
-                del self._of[user_id]
-
-    def is_full(self, user_id: int, more: int = 0) -> bool:
-        """Whether the user has no room for so many bytes."""
-        return self.used_bytes + more > self._max or self._of.get(user_id, 0) + more > self._max // USER_SHARE
+def _stays() -> None:
+    raise AssertionError("what has come does not give way")

@@ -72,7 +72,8 @@ class _Batch:
 
 
 class _Share:
-    """What is not answered yet, of a client or of all."""
+    """What is not answered yet, of a client or of all. No room of shardd/runtime/crowds.py: bytes and messages are two
+    bounds at once, clients wait for both in turns, and none is refused or gives way."""
 
     __slots__ = ("messages", "settled", "size")
 

@@ -29,6 +29,7 @@ from tests.hostile.crowd import allow_descriptors
 from tests.hostile.matrix import lines
 from tests.hostile.matrix.judge import Bounds, Measured, Watch, judged
 from tests.hostile.matrix.lines import Line
+from tests.hostile.matrix.memory import CROWD
 from tests.hostile.matrix.target import MatrixServer
 
 VERDICTS: Final = Path("build/test-net.jsonl")
@@ -179,7 +180,7 @@ def list_all() -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", default="", help="patterns of DOOR/ROLE/ATTACK with commas between them")
-    parser.add_argument("--connections", type=int, default=200, help="of the crowd; a fifth of them over QUIC")
+    parser.add_argument("--connections", type=int, default=CROWD, help="of the crowd; a fifth of them over QUIC")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
     parser.add_argument("--again", action="store_true", help="also lines that have a verdict of this commit")

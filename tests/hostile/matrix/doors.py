@@ -31,16 +31,6 @@ def client_of(door: str, target: Target) -> Client:
     return QuicPeer(target) if door == QUIC else STREAMS[door].client(target)
 
 
-PROCESS_BYTES_MAX: Final = {"http": 256 << 20, "https": 256 << 20, "grpc": 448 << 20}
-"""What docs/limits.md adds up to: 128 MiB of polls, 64 of bodies, 64 under way at a worker; of gRPC 256 MiB of large
-messages, 128 of other answers, 64 under way."""
-
-
-def process_bytes_max(door: str) -> int:
-    """Of all processes, beside a crowd at this door."""
-    return PROCESS_BYTES_MAX.get(door, 160 << 20)
-
-
 STRANGER_KERNEL_BYTES_MAX: Final = 512 << 10
 """Of 64 KiB that the kernel keeps before a login, in segments that cost several times as much as they hold."""
 

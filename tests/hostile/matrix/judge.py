@@ -17,8 +17,9 @@ import psutil
 
 from tests.hostile.matrix.crowd import Order
 from tests.hostile.matrix.door import Client
-from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max, process_bytes_max
+from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max
 from tests.hostile.matrix.lines import Line
+from tests.hostile.matrix.memory import process_bytes_max
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import MatrixServer
 

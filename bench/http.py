@@ -24,7 +24,8 @@ import msgspec
 import psutil
 
 from bench.measure import touch_memory
-from shardd.doors.asgi import AsgiLimits, serve_app
+from shardd.doors.asgi import serve_app
+from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.http.message_routes import encode_polled
 from shardd.doors.http.message_shapes import Polled, polled_messages

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from shardd.client import commands, statuses
 from shardd.client.client import Client
@@ -99,8 +99,7 @@ class Consumer:
         self._turn: deque[int] = deque()
         self._asked_at = float("-inf")  # which partitions there are
         self._batch: deque[Message] = deque()
-        self._current: Message | None = None  # handed out, not done
-        self._holder: Place | None = None  # of which it is
+        self._in_hand: Place | None = None  # whose `handed` is not done
         self._paused: set[int] = set()
         self._turned_at = time.monotonic()  # the event loop, by `get`
         self._closed = False
@@ -114,17 +113,18 @@ class Consumer:
         if kind is None:
             self._finish()
         else:
-            self._current = None  # it was not processed
+            self._in_hand = None  # it was not processed
         await self.close()
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
         """Never ends by itself. ClientError."""
-        if self._closed:
-            raise StopAsyncIteration
-        return await self.get()
+        return self._end() if self._closed else self.get()
+
+    async def _end(self) -> Message:
+        raise StopAsyncIteration
 
     # ---- messages ----
 
@@ -138,7 +138,9 @@ class Consumer:
         while not self._batch:
             found = await self._poll_some()  # `_lose` makes another deque meanwhile
             self._batch.extend(found)
-        return self._hand_out(self._batch.popleft())
+        message = self._batch.popleft()
+        self._hand_out(message)
+        return message
 
     async def get_batch(self) -> list[Message]:
         """The next messages of one partition, at least one; those before are done. They are done together."""
@@ -148,24 +150,20 @@ class Consumer:
         while not self._batch:
             found = await self._poll_some()  # `_lose` makes another deque meanwhile
             self._batch.extend(found)
-        batch = list(self._batch)
-        self._batch.clear()
+        batch, self._batch = list(self._batch), deque()
         self._hand_out(batch[-1])
         return batch
 
     def _finish(self) -> None:
         """What was handed out last is done."""
-        if self._current is not None:
-            place = self._places.get(self._current.partition)
-            if place is not None and place is self._holder:
-                place.done = self._current.offset
-            self._current = self._holder = None
+        place = self._in_hand
+        if place is not None:
+            place.done, self._in_hand = place.handed, None
 
-    def _hand_out(self, last: Message) -> Message:
-        self._current, self._holder = last, self._places.get(last.partition)
-        if self._holder is not None:
-            self._holder.handed = last.offset
-        return last
+    def _hand_out(self, last: Message) -> None:
+        place = self._in_hand = self._places.get(last.partition)
+        if place is not None:
+            place.handed = last.offset
 
     async def commit(self) -> None:
         """Stores what is done. A message that was handed out last is not: `done()` says that it is."""
@@ -218,7 +216,7 @@ class Consumer:
         again before another consumer reads."""
         place = self._places.get(message.partition)
         if place is not None and message.offset <= place.handed:  # else it is of an earlier history
-            self._current, place.done = None, message.offset
+            self._in_hand, place.done = None, message.offset
             await self.commit()
 
     # ---- where it reads ----
@@ -378,6 +376,8 @@ class Consumer:
         gone = set(numbers) & set(self._places)
         if not gone:
             return
+        if self._in_hand is not None and self._in_hand.partition in gone:
+            self._in_hand = None
         for number in gone:
             del self._places[number]
             self._turn.remove(number)

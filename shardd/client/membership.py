@@ -107,8 +107,9 @@ class Membership:
                 raise GroupDeletedError(f"group {of.name} of topic {of.stream}/{of.topic} was deleted") from None
             if not isinstance(of.name, str):
                 raise
+            create = commands.create_group(of.stream, of.topic, of.name)
             with contextlib.suppress(AlreadyExistsError):
-                await ask(commands.create_group(of.stream, of.topic, of.name))
+                await ask(create._replace(repeatable=True))  # a cut connection may have lost its answer
             await ask(join)
         self._topic_made_at_us = None if topic is None else topic.created_at_us
         self.rejoined = True

@@ -124,16 +124,15 @@ class TopicSize:
         self.count = 0
         self._is_untold = False
 
-    def look(self) -> int:
-        """The count. It is asked for anew now and then, while messages go on: partitions that were added get some."""
-        if self.count and self._loop.time() >= self._next_s and self._beside is None:
+    def look(self, now_s: float) -> None:
+        """It is asked for anew now and then, while batches go on: partitions that were added get some."""
+        if now_s >= self._next_s and self.count and self._beside is None:
             self._beside = self._loop.create_task(self._refresh_beside())
-        return self.count
 
     async def need(self, partition: int | None) -> None:
-        """Before a message for `partition`, None: for any of them. A user who is not told may still choose. As
-        `refresh`."""
-        if self.look() or (self._is_untold and partition is not None):
+        """Before a message for `partition`, None: for any of them, while the count is not known. A user who is not told
+        may still choose. As `refresh`."""
+        if self._is_untold and partition is not None:
             return
         try:
             await self.refresh()

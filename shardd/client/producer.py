@@ -165,8 +165,12 @@ class Producer:
         size = sum(map(len, records)) + _RECORD_OVERHEAD_BYTES * len(records)
         if (own is not None or self._once is not None) and size > self._batch_max:
             raise SettingsError(f"a batch of {size} bytes is too large, at most {self._batch_max} go together")
-        await self._topic_size.need(partition)
-        await self._room_for(size)
+        if not self._topic_size.count:
+            await self._topic_size.need(partition)
+        if self._buffered and self._buffered + size > self._buffer_bytes:
+            await self._room_for(size)
+        if self._closed:
+            raise ClosedError("this producer is closed")
         if self._once is not None and self._once.final is not None:
             raise DeliveryError(self._once.final, Fate.NOT_SENT)
         lane = self._lane(self._chosen(key, payload, partition))
@@ -247,8 +251,6 @@ class Producer:
             self._room.append(waiter)
             self._lingered()
             await waiter
-        if self._closed:
-            raise ClosedError("this producer is closed")
 
     async def refresh(self) -> None:
         """Asks how many partitions the topic has. NotFoundError, ClientError."""
@@ -268,6 +270,7 @@ class Producer:
                 self._connecting = self._loop.create_task(self._connect())
             return
         now = self._loop.time()
+        self._topic_size.look(now)
         while self._ready and self._on_the_way < self._in_flight and link.usable:
             lane = self._ready.popleft()
             lane.listed = False

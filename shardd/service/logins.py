@@ -182,9 +182,10 @@ class LoginService:
             # as slow as a known name
             await self._passwords.verify_nothing(self._like(request.username), request.password)
             raise ShardError(Status.INVALID_CREDENTIALS)
-        if not user.active:
+        fits = await self._passwords.verify(user.password_hash, request.password)
+        if not user.active:  # whatever the password is, as clients know it; as slow as an active one
             raise ShardError(Status.USER_INACTIVE)
-        if not await self._passwords.verify(user.password_hash, request.password):
+        if not fits:
             raise ShardError(Status.INVALID_CREDENTIALS)
         # Verifying takes milliseconds in a helper thread: the account may have changed meanwhile.
         current = self._account(request.username)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from shardd.client import Client, Consumer, Producer, SyncClient
 from shardd.client.errors import GroupDeletedError, GroupInUseError
 from tests.client.topics import make, send, taken, url
+from tests.models.ways import HOST, Cut, Snare, Ways
 from tests.support.server import ONE_SHARD, Server
+
+CREATE_GROUP: Final = 602
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +96,33 @@ def test_member_of_a_topic_that_is_made_again_joins_the_group_anew(server: Serve
             assert [int(each.payload) for each in await taken(consumer, 5)] == [10, 11, 12, 13, 14]
 
     asyncio.run(main())
+
+
+def test_member_whose_connection_is_cut_while_it_makes_its_group_anew_goes_on(server: Server) -> None:
+    """The group was made, and its answer is lost."""
+    ways = Ways({"tcp": (HOST, int(server.address.rpartition(":")[2]))})
+
+    async def main() -> None:
+        host, port = ways.address("tcp")
+        way = f"shardd://iggy:iggy@{host}:{port}?deadline=60"
+        async with Client(url(server)) as client, Client(way) as cut, Consumer(cut, "cut", "t", group="g") as consumer:
+            await make(client, "cut")
+            await send(client, "cut", range(3))
+            await taken(consumer, 3)
+            await client.delete_topic("cut", "t")
+            await client.create_topic("cut", "t", 1)
+            await send(client, "cut", range(10, 15))
+            ways.lay(Snare(Cut(), struct.pack("<I", CREATE_GROUP), is_passed=True))
+            troubles = ways.troubles
+            consumer.done()
+            await consumer.commit()
+            assert ways.troubles > troubles
+            assert [int(each.payload) for each in await taken(consumer, 5)] == [10, 11, 12, 13, 14]
+
+    try:
+        asyncio.run(main())
+    finally:
+        ways.close()
 
 
 def test_consume_command_whose_group_is_deleted_ends_with_its_name(server: Server, tmp_path: Path) -> None:

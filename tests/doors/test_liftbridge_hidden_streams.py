@@ -15,6 +15,7 @@ HIDDEN: Final = ("hidden", "paused", "readonly", "checked")
 MISSING: Final = "missing"
 PARTITIONS: Final = 2
 DENIED: Final = "PERMISSION_DENIED"
+BARELY: Final = {"value": b"x" * ((1 << 20) - 200_001), "headers": {"h": bytes(200_000)}}  # with its envelope too large
 QUESTIONS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("CreateStream", {"name": "STREAM", "subject": "STREAM"}),
     ("DeleteStream", {"name": "STREAM"}),
@@ -34,6 +35,9 @@ QUESTIONS: Final[list[tuple[str, dict[str, Any]]]] = [
     ("Publish", {"stream": "STREAM", "value": b"x", "partition": 7}),
     ("Publish", {"stream": "STREAM", "value": b"x", "ackPolicy": 2}),
     ("Publish", {"stream": "STREAM", "value": b"x" * (2 << 20)}),
+    ("Publish", {"stream": "STREAM", **BARELY}),
+    ("PublishAsync", {"stream": "STREAM", **BARELY}),
+    ("PublishToSubject", {"subject": "STREAM", **BARELY}),
     ("PublishAsync", {"stream": "STREAM", "value": b"x"}),
     ("PublishAsync", {"stream": "STREAM", "value": b"x", "partition": 7}),
     ("PublishAsync", {"stream": "STREAM", "value": b"x", "ackPolicy": 2}),
@@ -109,6 +113,12 @@ def test_hidden_group_is_asked_about_answer_is_that_of_a_missing_one(server: Lif
     with server.logged_in("rightless") as client:
         missing = client.status(method, groupId="no group", consumerId="c")
         assert client.status(method, groupId="g", consumerId="c") == missing
+
+
+def test_message_that_no_record_takes_sender_with_the_right_hears_why(server: LiftbridgeServer) -> None:
+    """The control of the questions with a message that is too large only with its envelope."""
+    with server.logged_in("manager") as client:
+        assert client.status("Publish", stream="hidden", **BARELY)[0] == "INVALID_ARGUMENT"
 
 
 def test_missing_stream_is_asked_about_with_the_right_it_is_not_found(server: LiftbridgeServer) -> None:

@@ -10,16 +10,20 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from immutables import Map
 
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.envelope import encode_publish
 from shardd.protocol.nats import HEADERS_MAX
-from shardd.protocol.permissions import Permissions
+from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
+from tests.support import wire
 
 HIDDEN: Final = ("hidden", "paused", "readonly", "checked")
 MISSING: Final = "missing"
 NAME: Final = b"STREAM"
+SHARED: Final = "shared.subject"  # of two streams: the owner may send to one of them
+NAMESPACE: Final = "liftbridge-default"
 QUIET_S: Final = 0.5
 INBOX: Final = "_INBOX.mine"
 HEADERS: Final = b"NATS/1.0\r\n" + b"a: b\r\n" * (HEADERS_MAX + 1) + b"\r\n"
@@ -41,9 +45,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServe
                 root.create(name, 2, **checked)
             root.call("SetStreamReadonly", name="readonly", readonly=True)
             root.call("PauseStream", name="paused", resumeAll=False)
+            root.create("own", subject=SHARED)
+            root.create("beside", subject=SHARED)
         running.create_user("rightless", Permissions())
         running.create_user("sender", Permissions(send_messages=True))
+        running.create_user("owner", may_send_to(running, "own"))
         yield running
+
+
+def may_send_to(server: LiftbridgeServer, stream: str) -> Permissions:
+    def number(code: int, *names: str) -> int:
+        return int.from_bytes(tcp.request(code, b"".join(map(wire.identifier, names)))[:4], "little")
+
+    with wire.connect(server.address) as tcp:
+        topics = Map({number(wire.GET_TOPIC, NAMESPACE, stream): TopicPermissions(send_messages=True)})
+        return Permissions(streams=Map({number(wire.GET_STREAM, NAMESPACE): StreamPermissions(topics=topics)}))
 
 
 class Nats:
@@ -56,18 +72,18 @@ class Nats:
         shown = {"user": name, "pass": "secret", "headers": True, "verbose": True}
         self._peer.sendall(b"CONNECT %b\r\nSUB _INBOX.> 1\r\n" % msgspec.json.encode(shown))
 
-    def answers(self, said: bytes) -> bytes:
-        """All that comes of it until nothing has come for a while."""
+    def answers(self, said: bytes = b"", *, until: bytes = b"PONG\r\n") -> bytes:
+        """All that comes, without INFO: until that has come, or an error, and nothing more for a while."""
         self._peer.settimeout(WAIT_S)
         self._peer.sendall(said + b"PING\r\n")
         heard = b""
-        while b"PONG\r\n" not in heard and not heard.endswith(b"'\r\n"):
-            heard += self._peer.recv(1 << 16)
+        while until not in heard and not heard.endswith(b"'\r\n") and (more := self._peer.recv(1 << 16)):
+            heard += more
         self._peer.settimeout(QUIET_S)
         with contextlib.suppress(TimeoutError):
             while more := self._peer.recv(1 << 16):
                 heard += more
-        return heard.partition(b"\r\n")[2]  # without INFO
+        return b"".join(each for each in heard.splitlines(keepends=True) if not each.startswith(b"INFO"))
 
     def close(self) -> None:
         self._peer.close()
@@ -96,17 +112,10 @@ QUESTIONS: Final = {
 }
 
 
-REFUSED_BEFORE_RIGHTS: Final = ("too large", "too many headers")
-NAMES_IT: Final = pytest.mark.xfail(strict=True, reason="the refusal comes before rights, and its ack names the stream")
+REFUSED_BY_THE_DOOR: Final = ("too large", "too many headers")
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        pytest.param(said, id=name, marks=[NAMES_IT] if name in REFUSED_BEFORE_RIGHTS else [])
-        for name, said in QUESTIONS.items()
-    ],
-)
+@pytest.mark.parametrize("question", [pytest.param(said, id=name) for name, said in QUESTIONS.items()])
 def test_hidden_stream_is_told_of_over_nats_answer_is_that_of_a_missing_one(
     server: LiftbridgeServer, question: bytes
 ) -> None:
@@ -120,7 +129,30 @@ def test_hidden_stream_is_told_of_over_nats_answer_is_that_of_a_missing_one(
 
 def test_sender_with_the_right_hears_of_the_stream(server: LiftbridgeServer) -> None:
     """The control: what a rightless user must not hear is said to this one."""
-    for name in ("acked by the leader", *REFUSED_BEFORE_RIGHTS):
+    for name in ("acked by the leader", *REFUSED_BY_THE_DOOR):
         nats = Nats(server, "sender")
         with contextlib.closing(nats):
-            assert b"hidden" in nats.answers(QUESTIONS[name].replace(NAME, b"hidden")), name
+            assert b"hidden" in nats.answers(QUESTIONS[name].replace(NAME, b"hidden"), until=b"hidden"), name
+
+
+def test_refused_publish_over_grpc_sends_no_ack_that_names_a_hidden_stream(server: LiftbridgeServer) -> None:
+    heard = {}
+    for stream in (*HIDDEN, MISSING):
+        nats = Nats(server, "rightless")
+        with contextlib.closing(nats), server.logged_in("rightless") as client:
+            nats.answers()
+            assert client.status("Publish", stream=stream, value=b"x", ackInbox=INBOX)[0] == "PERMISSION_DENIED"
+            heard[stream] = nats.answers()
+    assert heard == dict.fromkeys(heard, heard[MISSING])
+
+
+@pytest.mark.parametrize(("user", "names_both"), [("owner", False), ("sender", True)])
+def test_acks_of_streams_on_one_subject_come_from_those_that_the_publisher_may_send_to(
+    server: LiftbridgeServer, user: str, names_both: bool
+) -> None:
+    nats = Nats(server, user)
+    with contextlib.closing(nats), server.logged_in(user) as client:
+        nats.answers()
+        client.publish("own", b"x", ackInbox=INBOX)
+        heard = nats.answers(until=b"beside" if names_both else b"own")
+        assert b"own" in heard and (b"beside" in heard) is names_both

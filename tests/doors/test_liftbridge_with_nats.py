@@ -19,6 +19,7 @@ from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPer
 from tests.doors.liftbridge_server import ANONYMOUS, HOST, EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.doors.nats_peers import NatsServerProgram, envelope, nats_client, next_ack
 from tests.support import wire
+from tests.support.stalls import figures_of, metrics, wait_until
 
 SEND, POLL = TopicPermissions(send_messages=True), TopicPermissions(poll_messages=True)
 VALUES = [b"to a stream", b"in a session", b"again in it", b"to a subject"]
@@ -161,6 +162,13 @@ def test_a_creation_is_answered_when_nats_gets_there(both: Both) -> None:
 
 
 OUTWARD = ("events.>", "commands.all")
+DROPPED = {"subjects that no setting names": 4, "acks beyond the inboxes": 4, "stored, on a subject of NATS itself": 6}
+
+
+def dropped_outward(server: LiftbridgeServer) -> int:
+    """As an operator sees it: of `shardd stats metrics`."""
+    with wire.connect(server.address) as root:
+        return figures_of(metrics(root))[0].get("liftbridge.outward.nats_lost", 0)
 
 
 def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path: Path) -> None:
@@ -216,3 +224,5 @@ def test_a_client_cannot_speak_in_the_servers_name_beyond_the_settings(tmp_path:
                 client.create("last", subject="$quiet")
                 client.create("end", subject="end.of.stream")
             asyncio.run(scenario(server, program.url))
+            wait_until(lambda: dropped_outward(server) >= sum(DROPPED.values()), str(DROPPED))
+            assert dropped_outward(server) == sum(DROPPED.values())

@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,6 +18,7 @@ import pytest
 
 from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
 from shardd.protocol.codes import Code
+from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions
 from tests.doors.http_server import HttpClient
 from tests.doors.liftbridge_server import LiftbridgeClient
@@ -36,7 +38,7 @@ PORTS: Final = (*CLASSIC, "http", "grpc", "nats")
 TRIES_MAX: Final = 20  # six are free, the next ones wait for 50 ms and then twice as long each time, up to 1 s
 LONG_S: Final = 0.7
 LONG_WAITS: Final = 2
-ENDS_S: Final = 10.0
+LONG_WAIT_MS: Final = 300_000  # longer than any client here waits for an answer
 WRONG: Final = "wrong password"
 NOT_THERE: Final = "no such one"
 REFUSED, NO_STREAM, NO_TOPIC, NO_GROUP = 41, 1009, 2010, 5000
@@ -188,6 +190,27 @@ def test_guesses_at_each_port_are_slowed_down(server: MatrixServer, port: str) -
     raise AssertionError(f"{TRIES_MAX} guesses, and {long_waits} of them had to wait")
 
 
+INACTIVE: Final = "inactive"
+TELLS_INACTIVE: Final = (*CLASSIC, "http")  # the recorded order of classic commands; HTTP has its statuses
+
+
+@pytest.fixture(scope="module")
+def inactive(server: MatrixServer) -> str:
+    with wire.connect(server.address) as root:
+        root.request(Code.CREATE_USER, CreateUserRequest(INACTIVE, PASSWORD, 2, None).encode())
+    return INACTIVE
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_inactive_user_is_told_so_with_any_password_where_the_recorded_order_wants_it(
+    server: MatrixServer, inactive: str, port: str
+) -> None:
+    heard = [answer_of_a_login(server.target, port, inactive, password) for password in (PASSWORD, WRONG)]
+    assert heard[0] == heard[1], "it tells whether the password is right"
+    is_told = heard[1] != answer_of_a_login(server.target, port, NOT_THERE, WRONG)
+    assert is_told is (port in TELLS_INACTIVE)
+
+
 # ---- existence before rights ----
 
 CHANGES: Final[list[tuple[int, list[str], int]]] = [
@@ -255,6 +278,20 @@ def test_a_right_that_is_taken_ends_at_open_connections_of_each_port(
         assert asked(peer, wire.POLL_MESSAGES, poll())[0] == REFUSED
 
 
+@pytest.mark.parametrize("port", sorted({*CLASSIC} - {"iggy09", "quic"}))  # those have no such command
+def test_a_right_that_is_taken_ends_a_poll_that_waits(server: MatrixServer, poller: Poller, port: str) -> None:
+    """At once, long before its time is over."""
+    name, take = poller
+    with classic(server.target, port) as peer:
+        assert login(peer, name)[0] == 0
+        behind = wire.consumer() + wire.identifier(STREAM) + wire.identifier(SMALL) + wire.optional_partition(1)
+        taking = threading.Timer(QUIET_S, take)
+        taking.start()
+        nothing = struct.pack("<BQIB", wire.POLL_OFFSET, 1 << 40, 1, 0) + struct.pack("<I", LONG_WAIT_MS)
+        assert asked(peer, ExtensionCode.POLL_AND_WAIT, behind + nothing)[0] == REFUSED
+        taking.join()
+
+
 def token_of(target: Target, name: str) -> str:
     with over_http(target) as client:
         answer = client.done("POST", "/users/login", {"username": name, "password": PASSWORD})
@@ -270,17 +307,22 @@ def test_a_right_that_is_taken_ends_at_open_connections_over_http(server: Matrix
         assert client.get(path).error == (403, REFUSED)
 
 
-def test_a_right_that_is_taken_ends_a_stream_of_events(server: MatrixServer, poller: Poller) -> None:
+AWAKENED: Final = pytest.mark.parametrize("is_woken", [True, False], ids=["by a message", "by nothing"])
+
+
+@AWAKENED
+def test_a_right_that_is_taken_ends_a_stream_of_events(server: MatrixServer, poller: Poller, is_woken: bool) -> None:
     name, take = poller
     token = token_of(server.target, name)
     connection = http.client.HTTPConnection(*wire.host_and_port(server.target.addresses["http"]), timeout=WAIT_S)
     with contextlib.closing(connection), wire.connect(server.address) as root:
-        path = f"/streams/{STREAM}/topics/{SMALL}/events?partition_id=1"
+        path = f"/streams/{STREAM}/topics/{SMALL}/events?partition_id={int(is_woken)}"  # the other one has no message
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
         assert answer.status == 200 and answer.readline() == b": follows\n"
         take()
-        root.send(STREAM, SMALL, wire.to_partition(1), [wire.message(b"hidden by now")])
+        if is_woken:
+            root.send(STREAM, SMALL, wire.to_partition(1), [wire.message(b"hidden by now")])
         until_s = time.monotonic() + WAIT_S
         while line := answer.readline():
             assert b"payload" not in line, "it is told what its user may not read"
@@ -302,9 +344,9 @@ def test_a_right_that_is_taken_ends_calls_and_subscriptions_over_grpc(server: Ma
             assert [each.value for each in subscription._found[1:]] == [b"may"]
 
 
-@pytest.mark.xfail(strict=True, reason="it hears nothing more, and keeps its place for as long as its client wants")
+@AWAKENED
 def test_a_right_that_is_taken_ends_a_subscription_that_waits_for_native_messages(
-    server: MatrixServer, poller: Poller
+    server: MatrixServer, poller: Poller, is_woken: bool
 ) -> None:
     name, take = poller
     with (
@@ -313,9 +355,10 @@ def test_a_right_that_is_taken_ends_a_subscription_that_waits_for_native_message
         client.subscribe(BIG) as subscription,
     ):
         take()
-        root.send(NAMESPACE, BIG, wire.to_partition(0), [wire.message(b"hidden by now")])
-        assert subscription._until(lambda: False, ENDS_S), "it goes on"
+        if is_woken:
+            root.send(NAMESPACE, BIG, wire.to_partition(0), [wire.message(b"hidden by now")])
         assert subscription.end()[0] == "PERMISSION_DENIED"
+        assert [each.value for each in subscription._found[1:]] == []
 
 
 def test_a_right_that_is_taken_ends_what_is_said_and_heard_over_nats(server: MatrixServer, poller: Poller) -> None:

@@ -217,6 +217,7 @@ class SubscribedReader(Reader):
         self._last: dict[int, Where] = {}
         self._taken: dict[int, int] = {}
         self._troubles: dict[int, int] = {}  # when it was begun
+        self._worked = 0  # as many troubles, and the connection worked: one that is dead may be used without notice
 
     def take(self, partition: int) -> None:
         if partition not in self._open:
@@ -229,13 +230,15 @@ class SubscribedReader(Reader):
         try:
             found = self._open[partition].messages(self._taken[partition] + 1)[-1]
         except EndedError as error:
-            is_cut = self.site.ways.troubles > self._troubles[partition] and error.status[0] in CUT_STATUSES
+            whole = min(self._worked, self._troubles[partition])
+            is_cut = self.site.ways.troubles > whole and error.status[0] in CUT_STATUSES
             demand(is_cut or error.status[0] == "NOT_FOUND", f"a subscription ends with {error.status}")
             self._end(partition)
             if not is_cut:
                 self._last.pop(partition, None)
             return
         self._taken[partition] += 1
+        self._worked = max(self._worked, self._troubles[partition])
         headers = {name: value.decode() for name, value in found.headers.items() if name not in _OF_LIFTBRIDGE}
         self._tell(partition, found)
         self._last[partition] = self.hand(partition, found.offset, Row(found.value, headers, found.timestamp // 1000))

@@ -54,6 +54,7 @@ class OneWriter(ServedWorld):
             self.send_messages(partition, self.made(count, tail, header), header)
 
     def settle(self) -> None:
+        self.writer.changed.update(range(PARTITIONS_MAX))
         for each in self.topic.partitions:
             while messages := self.site.tcp.poll(self.stream, self.name, each.partition, value=each.end).messages:
                 demand(messages[0].offset == each.end, f"offset {each.end} is followed by {messages[0].offset}")

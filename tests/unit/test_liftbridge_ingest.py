@@ -15,11 +15,14 @@ from shardd.doors.liftbridge import losses as module
 from shardd.doors.liftbridge.ingest import Arrived, Ingest, is_inbox
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.publishing import Publisher
+from shardd.doors.liftbridge.refusals import COMMAND as RIGHT
 from shardd.doors.liftbridge.router import Router
+from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
-from shardd.protocol.liftbridge.requests import StreamInfo
+from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.requests import RequireRight, Right, StreamInfo
 from tests.support.on_loop import on_loop
 
 STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 4, 1, {})
@@ -43,13 +46,20 @@ class View:
 
 
 class Worker:
-    """Stores everything, or refuses it with `error`."""
+    """Stores everything, or refuses it with `error`; whoever sends has the right to, or hears `denial`."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, denial: Exception | None = None) -> None:
         self.error = error
+        self.denial = denial
         self.asked: list[Any] = []
+        self.rights: list[Any] = []
 
     async def command(self, name: str, request: object) -> Any:
+        if name == RIGHT:
+            self.rights.append(request)
+            if self.denial is not None:
+                raise self.denial
+            return None
         self.asked.append(request)
         if self.error is not None:
             raise self.error
@@ -57,12 +67,18 @@ class Worker:
 
 
 async def acks_of(
-    payload: bytes, *streams: StreamInfo, error: Exception | None = None, subject: str = "sub", fsync: bool = False
+    payload: bytes,
+    *streams: StreamInfo,
+    error: Exception | None = None,
+    denial: Exception | None = None,
+    subject: str = "sub",
+    fsync: bool = False,
+    headers: bytes = b"",
 ) -> tuple[list[Any], dict[Loss, int], Worker]:
-    view, worker, heard = View(*(streams or (STREAM,))), Worker(error), list[tuple[str, bytes]]()
+    view, worker, heard = View(*(streams or (STREAM,))), Worker(error, denial), list[tuple[str, bytes]]()
     publisher = Publisher(BYTES_MAX)
     ingest = Ingest(view, publisher, BYTES_MAX, Losses(), ack_all_fsync=fsync)
-    arrived = Arrived(subject, "", payload, lambda inbox, ack: heard.append((inbox, ack)))
+    arrived = Arrived(subject, "", payload, lambda inbox, ack: heard.append((inbox, ack)), headers=headers)
     ingest.take(cast(DoorClient, worker), arrived, view.router.matches(subject))
     await asyncio.wait_for(publisher.drained(), 10)
     acks = [(inbox, decode_ack(ack)) for inbox, ack in heard]
@@ -137,6 +153,69 @@ async def test_the_whole_message_counts_for_too_large() -> None:
     acks, lost, worker = await acks_of(said(2, key=b"k" * 9_990))
     assert [ack.ackError for ack in acks] == [3] and lost == {Loss.TOO_LARGE: 1} and not worker.asked
     assert acks[0].commitTimestamp == 0 and acks[0].receptionTimestamp > 0
+
+
+TOO_LARGE = {"too large": (said(key=b"k" * 9_990), b""), "headers": (said(), b"NATS/1.0\r\n" + b"a: b\r\n" * 300)}
+
+
+@pytest.mark.parametrize("message", TOO_LARGE)
+@pytest.mark.parametrize(
+    ("denial", "loss", "errors"),
+    [
+        (None, Loss.TOO_LARGE, [3]),
+        (ShardError(Status.UNAUTHORIZED), Loss.REFUSED, []),
+        (ShardError(Status.CLIENT_NOT_FOUND), Loss.NO_WORKER, []),
+        (WorkerLostError("gone"), Loss.NO_WORKER, []),
+        (RuntimeError("of this program"), Loss.FAILED, []),
+    ],
+)
+def test_what_the_door_refuses_is_told_to_publishers_with_the_right(
+    message: str, denial: Exception | None, loss: Loss, errors: list[int]
+) -> None:
+    @on_loop
+    async def refuse() -> None:
+        payload, headers = TOO_LARGE[message]
+        acks, lost, worker = await acks_of(payload, denial=denial, headers=headers)
+        assert [ack.ackError for ack in acks] == errors and lost == {loss: 1}
+        assert worker.rights == [RequireRight(Right.SEND, ("s",))] and not worker.asked
+
+    refuse()
+
+
+@pytest.mark.parametrize(
+    ("error", "loss"),
+    [
+        (ShardError(Status.SHARD_COMMUNICATION_ERROR), Loss.NO_WORKER),
+        (ShardError(Status.TOPIC_ID_NOT_FOUND), Loss.NO_WORKER),
+        (WorkerLostError("gone"), Loss.UNKNOWN),
+    ],
+)
+def test_refusal_of_a_worker_that_says_nothing_of_the_right_is_not_told(error: Exception, loss: Loss) -> None:
+    @on_loop
+    async def refuse() -> None:
+        acks, lost, _ = await acks_of(said(), error=error, denial=WorkerLostError("gone"))
+        assert not acks and lost == {loss: 1}
+        acks, lost, _ = await acks_of(said(), error=error, denial=ShardError(Status.UNAUTHORIZED))
+        assert not acks and lost == {Loss.REFUSED: 1}
+
+    refuse()
+
+
+@on_loop
+async def test_publisher_that_has_stored_in_the_stream_hears_that_its_worker_is_lost() -> None:
+    worker, publisher, heard = Worker(), Publisher(BYTES_MAX), list[Any]()
+    client = cast(DoorClient, worker)
+    publisher.submit(client, STREAM, 0, NewMessage(b"x"), done=heard.append)
+    await asyncio.wait_for(publisher.drained(), 10)
+    worker.error = worker.denial = WorkerLostError("gone")
+    for stream in (STREAM, msgspec.structs.replace(STREAM, incarnation=9)):
+        publisher.submit(client, stream, 0, NewMessage(b"x"), done=heard.append)
+        await asyncio.wait_for(publisher.drained(), 10)
+    assert [(each.status, each.right_is_known) for each in heard] == [
+        (Status.OK, True),
+        (Status.TASK_TIMEOUT, True),
+        (Status.TASK_TIMEOUT, False),
+    ]
 
 
 @pytest.mark.parametrize(

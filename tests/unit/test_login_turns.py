@@ -213,6 +213,24 @@ def test_an_unknown_name_costs_what_a_known_one_costs(workers: Workers, monkeypa
     assert costs == ["$argon2id$v=19$m=19456,t=2,p=1"] * 2
 
 
+def test_login_of_an_inactive_user_costs_what_that_of_another_user_costs(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status is recorded (golden `login-inactive`), its time is not."""
+    workers.create_user("asleep", active=False)
+    seen: list[str] = []
+    verify = password_hash.verify_password
+
+    def counted(password_hash: str, password: str) -> bool:
+        seen.append(password)
+        return verify(password_hash, password)
+
+    monkeypatch.setattr(password_hash, "verify_password", counted)
+    for password in ("secret", "wrong"):
+        assert attempt(workers, "127.0.0.9", "asleep", password)[0] == 47
+    assert seen == ["secret", "wrong"]
+
+
 def test_unknown_names_cost_what_users_do_after_the_cost_was_changed(workers: Workers) -> None:
     context = workers.context()
     context.passwords._cost = PasswordHash(1 << 20, 1)

@@ -103,6 +103,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("PENDING_BYTES_MAX", "PENDING_MESSAGES_MAX", "CLIENT_SHARE", "UNDER_WAY_BYTES_MAX"), CLIENTS),
         "TURN_MESSAGES_MAX": TURN,
     },
+    "shardd/doors/liftbridge/refusals.py": {"STORED_IN_MAX": REMEMBERED},
     "shardd/doors/liftbridge/registry.py": {"_FIND_SHARE": PART},
     "shardd/doors/liftbridge/router.py": {
         **dict.fromkeys(("REMEMBERED_SUBJECTS_MAX", "REMEMBERED_TARGETS_MAX"), REMEMBERED),

@@ -8,24 +8,28 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from grpc import StatusCode
+
 from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.partitions import Key, Partitions
-from shardd.doors.liftbridge.status import RpcError
+from shardd.doors.liftbridge.status import NO_LOGIN, RpcError
 from shardd.doors.links import WorkerLostError
-from shardd.protocol.errors import ShardError
+from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 LOOK_S: Final = 0.1
 AT_WORKERS_MAX: Final = 128  # subscriptions that a worker wakes, each for WAIT_MS
-WAIT_MS: Final = 5_000
+WAIT_MS: Final = 5_000  # a right that is taken ends a subscription that waits after this time at the latest
 _AGAIN_S: Final = 1.0  # after a worker has refused to wait
 _LOOK_EACH_S: Final = 0.005  # logins that are asked for: many make looks rarer
+_DENIED: Final = frozenset({Status.UNAUTHORIZED, *NO_LOGIN})
+_DENIED_CODES: Final = frozenset({StatusCode.PERMISSION_DENIED, StatusCode.UNAUTHENTICATED})
 _log = logging.getLogger(__name__)
 
 
 class Follower:
     """One subscription that may wait. `end`: the partition's, as far as it is known here; `history`: to which that
-    belongs. `is_in_doubt`: the partition has another one."""
+    belongs. `is_in_doubt`: the partition has another one, or the right to it was refused; a poll finds out."""
 
     def __init__(self, call: Call, stream: StreamInfo, partition: int, end: int, history: int = 0) -> None:
         self.call = call
@@ -56,6 +60,10 @@ class Follower:
             await self._wake
         finally:
             self._wake = None
+
+    def doubt(self) -> None:
+        self.is_in_doubt = True
+        self.wake()
 
     def wake(self) -> None:
         self.wakes += 1
@@ -130,7 +138,10 @@ class Followers:
                 await self._look([follower])  # a purge ends no wait
         except (ShardError, WorkerLostError, RpcError) as error:
             _log.debug("ends of partitions are looked up instead: %s", error)
-            await asyncio.sleep(_AGAIN_S)
+            if _is_denied(error):
+                follower.doubt()
+            else:
+                await asyncio.sleep(_AGAIN_S)
         finally:
             follower.at_worker = False
             self._at_workers -= 1
@@ -156,17 +167,24 @@ class Followers:
                 self._compare(key, bounds.history)
         except (ShardError, WorkerLostError, RpcError) as error:
             _log.debug("ends of partitions are looked up again: %s", error)
+            denied = _is_denied(error)
             for follower in followers:  # each finds out itself what became of it
-                follower.wake()
+                follower.doubt() if denied else follower.wake()
 
     def _compare(self, key: Key, history: int) -> None:
         for follower in self._of.get(key, ()):
             if follower.history != history:
-                follower.is_in_doubt = True
-                follower.wake()
+                follower.doubt()
 
     def _advance(self, key: Key, end: int) -> None:
         for follower in self._of.get(key, ()):
             if end > follower.end:
                 follower.end = end
                 follower.wake()
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether the right or the login was refused, of one of the followers that were asked for."""
+    if isinstance(error, RpcError):
+        return error.code in _DENIED_CODES
+    return isinstance(error, ShardError) and error.status in _DENIED

@@ -15,6 +15,7 @@ from shardd.doors.liftbridge.fan_out import submit_all
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.publishing import Publisher
+from shardd.doors.liftbridge.refusals import NO_RIGHT
 from shardd.doors.liftbridge.registry_view import RegistryView
 from shardd.doors.liftbridge.router import Target
 from shardd.doors.liftbridge.subject_table import is_pattern
@@ -32,7 +33,7 @@ LEADER, ALL, NONE = 0, 1, 2
 CORRELATION_BYTES_MAX: Final = 1_024  # of an id that an ack repeats; a message with a longer one gets none
 _PLAIN_EXPECTED_OFFSET: Final = 0  # of a message without an envelope, where a stream has concurrency control
 _Ack: Final = api.message_class("Ack")
-_NO_RIGHT: Final = frozenset({Status.UNAUTHORIZED, Status.UNAUTHENTICATED, Status.FEATURE_UNAVAILABLE})
+_TOO_LARGE: Final = "the message is larger than liftbridge.max_message_size, or has too many headers"
 _NO_CLIENT: Final = frozenset({Status.CLIENT_NOT_FOUND, Status.SHARD_COMMUNICATION_ERROR})
 
 Send = Callable[[str, bytes], None]
@@ -103,10 +104,11 @@ class Ingest:
         if arrived.headers and not _has_too_many(arrived.headers):  # those of the envelope count where both have one
             message = replace(message, headers=user_headers(arrived.headers) | dict(message.headers))
         fsync = self._ack_all_fsync and said is not None and said.ack_policy == ALL
+        refusal = _TOO_LARGE if self._is_too_large(arrived) else ""
 
         def submit(target: Target) -> None:
             stream = self.view.streams().get(target.stream)
-            if stream is None or not self._is_open(stream, target.partition, arrived, said):
+            if stream is None or not (refusal or self._is_open(stream, target.partition, arrived)):
                 return
             self.publisher.submit(
                 client,
@@ -116,16 +118,17 @@ class Ingest:
                 expected_offset=expected_offset,
                 fsync=fsync,
                 done=partial(self._hear, stream, arrived, said),
+                refusal=refusal,
             )
 
         return submit_all(self.publisher, client, targets, submit)
 
-    def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived, said: Published | None) -> bool:
+    def _is_too_large(self, arrived: Arrived) -> bool:
+        """Whether no partition takes the message. Publishers with the right to send to a stream hear so from it."""
+        return arrived.size_bytes > self._payload_bytes_max or _has_too_many(arrived.headers)
+
+    def _is_open(self, stream: StreamInfo, partition: int, arrived: Arrived) -> bool:
         """Whether the partition takes the message; else it is lost, as with Liftbridge."""
-        if arrived.size_bytes > self._payload_bytes_max or _has_too_many(arrived.headers):
-            self._refuse(stream, arrived, said, AckError.TOO_LARGE)
-            self.losses.count(Loss.TOO_LARGE, arrived.subject)
-            return False
         if stream.name in RESERVED_STREAMS:
             self.losses.count(Loss.REFUSED, arrived.subject)
             return False
@@ -148,11 +151,11 @@ class Ingest:
             arrived.send(said.ack_inbox, encode_ack(ack))
 
     def _lose(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
-        """Whoever may not publish does not hear which streams there are; a read-only partition says nothing, as with
-        Liftbridge."""
+        """Only publishers with the right to send to a stream hear that it is there; a read-only partition says nothing,
+        as with Liftbridge."""
         status = outcome.status
-        if status in _NO_RIGHT or status is Status.CANNOT_APPEND_MESSAGE:
-            loss = Loss.REFUSED if status in _NO_RIGHT else Loss.READONLY
+        if status in NO_RIGHT or status is Status.CANNOT_APPEND_MESSAGE:
+            loss = Loss.REFUSED if status in NO_RIGHT else Loss.READONLY
             self.losses.count(loss, arrived.subject)
             return
         if outcome.error is not AckError.UNKNOWN:
@@ -162,7 +165,8 @@ class Ingest:
         else:
             loss = Loss.NO_WORKER if status in _NO_CLIENT else Loss.FAILED
         self.losses.count(loss, arrived.subject)
-        self._refuse(stream, arrived, said, outcome.error)
+        if outcome.right_is_known:
+            self._refuse(stream, arrived, said, outcome.error)
 
     def _refuse(self, stream: StreamInfo, arrived: Arrived, said: Published | None, error: AckError) -> None:
         """A negative ack, whatever the policy is."""

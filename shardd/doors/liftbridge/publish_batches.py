@@ -26,36 +26,41 @@ class AckError(IntEnum):
 
 class Outcome(NamedTuple):
     """What became of a message. `status` OK: it is stored at `offset`, with the time of the log. 12001: the worker was
-    lost or gave no answer, and nobody knows; every other status: it is not stored. `reason`: a sentence, or ""."""
+    lost or gave no answer, and nobody knows; every other status: it is not stored. `reason`: a sentence, or "".
+    `right_is_known`: a worker has said that the client may send to the stream; no ack names it otherwise."""
 
     status: Status
     offset: int = 0
     timestamp_ns: int = 0
     error: AckError = AckError.OK
     reason: str = ""
+    right_is_known: bool = True
 
 
 Done = Callable[[Outcome], None]
 
 
 class Pending(NamedTuple):
-    """A message that nobody has heard of yet."""
+    """A message that nobody has heard of yet. `refusal`: why the door does not store it, or ""."""
 
     message: NewMessage
     size: int
     expected_offset: int
     fsync: bool
     done: Done | None
+    refusal: str = ""
 
 
-def is_plain(message: NewMessage, subject: str, bytes_max: int) -> bool:
+def is_plain(pending: Pending, subject: str, bytes_max: int) -> bool:
     """Whether its value is all there is of it."""
+    message = pending.message
     return (
         0 < len(message.value) <= bytes_max
         and not message.key
         and not message.headers
         and not message.reply_subject
         and message.subject in ("", subject)
+        and not pending.refusal
     )
 
 

@@ -67,7 +67,7 @@ class PublishRpcs:
         outcome = await stored
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
-            self.spread.send_ack(client, request.ackInbox, ack)
+            self.spread.send_ack(client, request.ackInbox, outcome, ack)
         if outcome.status is not Status.OK:
             await call.drop_login_if(outcome.status in NO_LOGIN, client)
             raise refusal(outcome, call.method, stream.name, request.partition)
@@ -105,7 +105,7 @@ class PublishRpcs:
         inbox = request.ackInbox or new_inbox(self._namespace)
         ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
         if outcome.status is not Status.OK or is_acked(stream, request.ackPolicy):
-            self.spread.send_ack(client, request.ackInbox, ack)
+            self.spread.send_ack(client, request.ackInbox, outcome, ack)
         if not waits:
             return _EMPTY
         if outcome.status is Status.OK:

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.publish_batches import AckError, Done, Outcome, Pending, is_plain, next_batch
+from shardd.doors.liftbridge.publish_batches import Done, Outcome, Pending, is_plain, next_batch
+from shardd.doors.liftbridge.refusals import Refusals, refused
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
@@ -34,7 +35,6 @@ CONCURRENCY_CONTROL: Final = "optimisticConcurrencyControl"
 _BATCH_HEAD_BYTES: Final = 8  # of `encode_batch`: what a worker is told beside the batch
 _NO_ID: Final = bytes(16)
 _NS_PER_US: Final = 1_000
-_TOO_LARGE: Final = frozenset({Status.TOO_BIG_MESSAGE_PAYLOAD, Status.TOO_BIG_USER_HEADERS})
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +107,7 @@ class Publisher:
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._hearing: Hearing | None = None
+        self._refusals = Refusals()
         self._tasks: set[asyncio.Task[None]] = set()
         self._all = _Share()
         self._shares: dict[DoorClient, _Share] = {}
@@ -165,9 +166,11 @@ class Publisher:
         expected_offset: int = NO_EXPECTED_OFFSET,
         fsync: bool = False,
         done: Done | None = None,
+        refusal: str = "",
     ) -> None:
         """`done` hears what became of it, in another turn of the loop. Without concurrency control of the stream the
-        expected offset does not count. `fsync`: what is in one batch waits for the device together."""
+        expected offset does not count. `fsync`: what is in one batch waits for the device together. `refusal`: the
+        message is too large, as the caller has found out; it is refused in its turn, after the right was asked."""
         if not stream.settings.get(CONCURRENCY_CONTROL):
             expected_offset = NO_EXPECTED_OFFSET
         size = len(message.value) + len(message.key) + MESSAGE_OVERHEAD_BYTES
@@ -178,7 +181,7 @@ class Publisher:
         if queue is None:
             queue = self._queues[key] = _Queue(client, stream, partition, key)
             self._make_ready(queue)
-        queue.waiting.append(Pending(message, size, expected_offset, fsync, done))
+        queue.waiting.append(Pending(message, size, expected_offset, fsync, done, refusal))
         share = self._shares.get(client)
         if share is None:
             share = self._shares[client] = _Share()
@@ -240,17 +243,20 @@ class Publisher:
             records, batch, base = self._encoded(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
+                self._refusals.has_stored(queue.client, queue.stream)
                 count = len(batch)
                 self.arrived(
                     queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
                 )
         except WorkerLostError:
-            base = _refused(Status.TASK_TIMEOUT, "the worker was lost")
+            base = refused(Status.TASK_TIMEOUT, "the worker was lost")
         except ShardError as error:
-            base = _refused(error.status, str(error))
+            base = refused(error.status, str(error))
         except Exception as error:  # of this program: whoever waits hears of it all the same
             _log.exception("a batch for %s", queue.stream.name)
-            base = _refused(Status.ERROR, str(error))
+            base = refused(Status.ERROR, str(error))
+        if base.status is not Status.OK:
+            base = await self._refusals.judged(queue.client, queue.stream, base)
         self._under_way_bytes -= size
         self._answered.append(_Batch(queue.client, batch, base))
         alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
@@ -267,17 +273,19 @@ class Publisher:
         """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
         turn, so that answers have the order of the messages."""
         bytes_max = self._message_bytes_max
-        if all(is_plain(each.message, queue.subject, bytes_max) for each in batch):
+        if all(is_plain(each, queue.subject, bytes_max) for each in batch):
             return records_of([each.message.value for each in batch]), batch, _NOTHING
         records: list[bytes] = []
         pack = RECORD_HEAD.pack
         for at, pending in enumerate(batch):
             try:
+                if pending.refusal:
+                    raise UnstorableError(pending.refusal)
                 payload, headers = stored(pending.message, queue.subject, bytes_max)
             except UnstorableError as error:
                 taken = max(at, 1)
                 queue.waiting.extendleft(reversed(batch[taken:]))
-                return records, batch[:taken], _refused(Status.TOO_BIG_MESSAGE_PAYLOAD, str(error))
+                return records, batch[:taken], refused(Status.TOO_BIG_MESSAGE_PAYLOAD, str(error))
             records.append(pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers)
         return records, batch, _NOTHING
 
@@ -365,10 +373,3 @@ async def _stored(queue: _Queue, batch: list[Pending], records: list[bytes]) -> 
     )
     said = await queue.client.command(COMMAND, request)
     return Outcome(Status.OK, said["base_offset"], said["timestamp_us"] * _NS_PER_US)
-
-
-def _refused(status: Status, reason: str) -> Outcome:
-    error = AckError.TOO_LARGE if status in _TOO_LARGE else AckError.UNKNOWN
-    if status is Status.UNEXPECTED_OFFSET:
-        error = AckError.INCORRECT_OFFSET
-    return Outcome(status, error=error, reason=reason)

@@ -104,9 +104,10 @@ class Spread:
         if self.outlet is not None:
             self.outlet.announce_own(request.subject, _enveloped(request), client.user_id)
 
-    def send_ack(self, client: DoorClient, inbox: str, ack: Any) -> None:
-        """To an inbox that a publisher has chosen, over NATS."""
-        if self.outlet is not None and inbox and is_inbox(inbox):
+    def send_ack(self, client: DoorClient, inbox: str, outcome: Outcome, ack: Any) -> None:
+        """To an inbox that a publisher has chosen, over NATS. No ack names a stream to which the publisher may not
+        send, and its subject."""
+        if self.outlet is not None and outcome.right_is_known and inbox and is_inbox(inbox):
             self.outlet.send_ack(inbox, encode_ack(ack), client.user_id)
 
     def others(self, own: Target, group: str, subject: str) -> list[Target]:
@@ -150,7 +151,8 @@ class Spread:
         self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, inbox: str, outcome: Outcome
     ) -> None:
         if inbox and (outcome.status is not Status.OK or is_acked(stream, request.ackPolicy)):
-            self.send_ack(client, inbox, ack_of(outcome, stream.name, stream.subject, subject, request, inbox))
+            ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
+            self.send_ack(client, inbox, outcome, ack)
         if outcome.status is Status.OK:
             return
         self._missed += 1

@@ -1,0 +1,84 @@
+"""Calls over gRPC that wait for one of few places in a line of the door: one user fills the line, another one is served
+long before the line is empty."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import grpc
+import pytest
+
+from shardd.doors.liftbridge.calls import CALLS_OF_ADDRESS_MAX
+from shardd.protocol.liftbridge import api
+from shardd.protocol.permissions import Permissions
+from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeClient, LiftbridgeServer
+from tests.support import wire
+
+STREAMS: Final = 40
+PARTITIONS: Final = 10
+CALLS: Final = 400
+assert CALLS < CALLS_OF_ADDRESS_MAX, "all of them have a place among calls, and wait in the line"
+LEFT_MIN: Final = CALLS // 4
+QUESTIONS: Final[dict[str, dict[str, Any]]] = {"FetchMetadata": {}, "FetchPartitionMetadata": {"stream": "s0"}}
+EVERYTHING: Final = Permissions(manage_streams=True, send_messages=True, poll_messages=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
+    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-lines") / "data") as running:
+        with running.client(ROOT) as root:
+            for number in range(STREAMS):
+                root.create(f"s{number}", PARTITIONS)
+        with wire.connect(running.address) as tcp:  # the door has not seen it come: it looks for its time
+            tcp.send("liftbridge-default", "s0", wire.to_partition(0), [wire.message(b"x")])
+        for name in ("many", "one"):
+            running.create_user(name, EVERYTHING)
+        yield running
+
+
+class Crowd:
+    """Calls of one user that are all made at once. `left`: those that have no answer yet."""
+
+    def __init__(self, clients: list[LiftbridgeClient], method: str, fields: dict[str, Any]) -> None:
+        request = api.message_class(api.request_of(method))(**fields).SerializeToString()
+        self.left = CALLS
+        self.begun = threading.Event()  # one of them has its answer: the others are at the door, or on the way
+        self._changes = threading.Lock()
+        self.calls = []
+        for number in range(CALLS):
+            client = clients[number % len(clients)]
+            asked = client.channel.unary_unary(f"/{api.SERVICE}/{method}")
+            self.calls.append(asked.future(request, timeout=WAIT_S, metadata=client.metadata, wait_for_ready=True))
+        for call in self.calls:
+            call.add_done_callback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        with self._changes:
+            self.left -= 1
+        self.begun.set()
+
+
+@pytest.mark.parametrize("method", QUESTIONS)
+def test_calls_of_one_user_leave_lines_of_the_door_to_others(server: LiftbridgeServer, method: str) -> None:
+    """Counted, not measured: how many of the crowd are behind the other user."""
+    fields = QUESTIONS[method]
+    with ExitStack() as held, server.logged_in("one") as one:
+        assert one.status(method, **fields) == ("OK", "")
+        clients = [held.enter_context(server.logged_in("many")) for _ in range(4)]
+        for client in clients:
+            client.call(method, **fields)
+        door = server.door()
+        door.suspend()  # until all have been sent: however slow this client is, they are there together
+        try:
+            crowd = Crowd(clients, method, fields)
+        finally:
+            door.resume()
+        assert crowd.begun.wait(WAIT_S)
+        assert one.status(method, **fields) == ("OK", "")
+        assert crowd.left >= LEFT_MIN, f"{crowd.left} of {CALLS} are left"
+        assert all(call.code() is grpc.StatusCode.OK for call in crowd.calls if call.done())
+        for call in crowd.calls:
+            call.cancel()

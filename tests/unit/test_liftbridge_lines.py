@@ -1,0 +1,99 @@
+"""The few places of the door for Liftbridge in which calls wait for a worker: users take turns at each of them. With a
+real server: tests/doors/test_liftbridge_lines.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from shardd.doors.liftbridge.arrivals import Arrivals
+from shardd.doors.liftbridge.followers import Followers
+from shardd.doors.liftbridge.metadata_rpcs import ANSWERS_MAX, Broker, MetadataRpcs
+from shardd.doors.liftbridge.partitions import BOUNDS_MAX, POLLS_MAX, Partitions
+from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.requests import StreamInfo
+from shardd.protocol.primitives import PollingKind
+from tests.support.on_loop import on_loop
+
+STREAM: Final = StreamInfo("s", "s", "", 1, 2, 3, 1, 1, {})
+ANSWERS: Final[dict[str, Any]] = {
+    "poll_messages": {"count": 0, "records": b"", "incarnation": 1, "first_offset": 0, "end": 0},
+    "get_partition_bounds": [{"partitions": [{"id": 0, "first": 0, "end": 0, "incarnation": 1}]}],
+    "liftbridge_list_streams": [],
+}
+CROWD: Final = 100
+TURNS: Final = 50  # of the loop: enough for all that can go on without an answer
+
+
+class Workers:
+    """Asked by users, `asked` in their order; they answer the oldest question when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._open: list[tuple[str, asyncio.Future[None]]] = []
+
+    def call(self, user: str) -> Any:
+        async def ask(name: str, *_: object) -> Any:
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.asked.append(user)
+            self._open.append((name, answer))
+            await answer
+            return ANSWERS[name]
+
+        return SimpleNamespace(line=(user, "127.0.0.1"), ask=ask, command=ask)
+
+    async def answer(self) -> None:
+        self._open.pop(0)[1].set_result(None)
+        await settled()
+
+
+async def settled() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+Work = Callable[[Any], Awaitable[object]]
+
+
+def polls(partitions: Partitions) -> Work:
+    return lambda call: partitions.poll(call, STREAM, 0, PollingKind.FIRST, 0, 1)
+
+
+def bounds(partitions: Partitions) -> Work:
+    return lambda call: partitions.bounds(call, [(STREAM, (0,))])
+
+
+def answers(partitions: Partitions) -> Work:
+    registry: Any = SimpleNamespace(streams=dict)
+    rpcs = MetadataRpcs(registry, partitions, Arrivals(Followers(partitions)), Broker("b", "h", 1))
+    return lambda call: rpcs.fetch(call, api.message_class("FetchMetadataRequest")())
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [(polls, POLLS_MAX), (bounds, BOUNDS_MAX), (answers, ANSWERS_MAX)],
+    ids=["polls", "bounds", "answers"],
+)
+def test_user_behind_a_crowd_of_another_one_has_the_next_place(line: Callable[[Partitions], Work], places: int) -> None:
+    @on_loop
+    async def scenario() -> None:
+        workers, work = Workers(), line(Partitions())
+        crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
+        await settled()
+        assert workers.asked == ["many"] * places, "the crowd has all places"
+        one = asyncio.ensure_future(work(workers.call("one")))
+        await settled()
+        for _ in range(2):  # the first of the crowd may be on its way to a place, the other user has the next one
+            await workers.answer()
+        assert workers.asked.count("one") == 1, workers.asked
+        while not one.done():
+            await workers.answer()
+        assert sum(each.done() for each in crowd) <= places + 2
+        while not all(each.done() for each in crowd):
+            await workers.answer()
+
+    scenario()

@@ -214,7 +214,7 @@ fuzz-liftbridge: setup ## five million mutated envelopes of Liftbridge and reque
 	@$(BIN)/python -m tests.fuzz.nats $(FUZZ_ARGS)
 
 .PHONY: fuzz-doors
-fuzz-doors: setup ## a million mutated requests at each of the doors for HTTP, gRPC and QUIC (FUZZ_ARGS="--doors quic --inputs 100000")
+fuzz-doors: setup ## a million mutated inputs at each door over its socket: HTTP, HTTPS, metrics, gRPC, gRPC over TLS, NATS, QUIC; a run that was ended goes on (FUZZ_ARGS="--doors quic --inputs 100000")
 	@$(BIN)/python -m tests.fuzz.doors $(FUZZ_ARGS)
 
 .PHONY: fuzz-ways

@@ -17,6 +17,7 @@ from shardd.backup.priority import FULL_SPEED
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.cli.options import EXIT_USAGE, ConfigFile, DataDirectory, settings_of
+from shardd.cli.output import harmless, printable
 from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
 from shardd.config.units import parse_size_bytes
 from shardd.log.file_modes import made_like
@@ -101,7 +102,7 @@ def verify(
         typer.echo(_line(backup, verified.backup))
         _warn(verified.backup)
         for sentence in verified.damage:
-            typer.echo(f"damage: {sentence}")
+            typer.echo(f"damage: {printable(sentence)}")
         typer.echo("damaged" if verified.damage else "whole")
     if verified.damage:
         raise typer.Exit(EXIT_REFUSED)
@@ -129,7 +130,7 @@ def restore(
     if as_json:
         _print_json({**_figures(backup, restored), "data": str(data)})
     else:
-        typer.echo(f"restored to {data}: {_line(backup, restored)}")
+        typer.echo(printable(f"restored to {data}: {_line(backup, restored)}"))
         typer.echo("a new history begins: whoever remembers the old one (Spark, archives) is told by an error")
         _warn(restored)
     if restored.left_out:
@@ -158,7 +159,7 @@ def list_backups(
         for path, backup in found:
             typer.echo(_line(path, backup))
         for sentence in damage:
-            typer.echo(f"damage: {sentence}")
+            typer.echo(f"damage: {printable(sentence)}")
     if damage:
         raise typer.Exit(EXIT_REFUSED)
 
@@ -167,7 +168,7 @@ def list_backups(
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    typer.echo(f"shardd: {sentence}", err=True)
+    typer.echo(f"shardd: {printable(sentence)}", err=True)
     raise typer.Exit(status)
 
 
@@ -246,9 +247,9 @@ def _line(path: Path, backup: Backup) -> str:
 
 def _warn(backup: Backup) -> None:
     for sentence in backup.warnings:
-        typer.echo(f"warning: {sentence}", err=True)
+        typer.echo(f"warning: {printable(sentence)}", err=True)
     for sentence in backup.left_out:
-        typer.echo(f"left out: {sentence}", err=True)
+        typer.echo(f"left out: {printable(sentence)}", err=True)
 
 
 def _print_made(made: Made, as_json: bool) -> None:
@@ -256,10 +257,10 @@ def _print_made(made: Made, as_json: bool) -> None:
         _print_json({**_figures(made.path, made.backup), "removed": [str(path) for path in made.removed]})
         return
     for path in made.removed:
-        typer.echo(f"removed {path}, which a killed run had left")
+        typer.echo(printable(f"removed {path}, which a killed run had left"))
     typer.echo(_line(made.path, made.backup))
     _warn(made.backup)
 
 
 def _print_json(value: object) -> None:
-    typer.echo(msgspec.json.encode(value).decode())
+    typer.echo(harmless(msgspec.json.encode(value).decode()))

@@ -106,7 +106,7 @@ def use_context(name: Name) -> None:
         content = load()
         known(content, name)
         save(content | {"current": name})
-        print(f"context {name} is used")
+        _say(f"context {name} is used")
 
     _ending(work)
 
@@ -137,7 +137,7 @@ def create_context(
         content["contexts"][name] = values
         content.setdefault("current", name)
         save(content)
-        print(f"context {name} is saved")
+        _say(f"context {name} is saved")
 
     _ending(work)
 
@@ -153,7 +153,7 @@ def delete_context(name: Name) -> None:
         if content.get("current") == name:
             del content["current"]
         save(content)
-        print(f"context {name} is forgotten")
+        _say(f"context {name} is forgotten")
 
     _ending(work)
 
@@ -196,11 +196,17 @@ def log_in(context: str | None, url: str | None, username: str | None, *, passwo
             content["contexts"][name] = kept | {"url": without_login(where), "token": token}
             content.setdefault("current", name)
             save(content)
-            print(f"{who} is logged in at {bare.address}, context {name}")
+            _say(f"{who} is logged in at {bare.address}, context {name}")
 
         carry_out_with(make, replace(bare, username=who, password=password))
 
     _ending(work)
+
+
+def _say(sentence: str) -> None:
+    from shardd.cli.output import printable
+
+    print(printable(sentence))
 
 
 def without_login(url: str) -> str:
@@ -250,6 +256,6 @@ def log_out(context: str | None) -> None:
         finally:
             del values["token"]
             save(content)
-        print(f"context {name} has no token any more")
+        _say(f"context {name} has no token any more")
 
     _ending(work)

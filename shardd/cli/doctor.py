@@ -16,6 +16,7 @@ from shardd.cli.doctor_state import state
 from shardd.cli.doctor_storage import storage_findings
 from shardd.cli.doctor_tls import tls_findings
 from shardd.cli.options import ConfigFile, DataDirectory, settings_of
+from shardd.cli.output import harmless, printable
 from shardd.config.schema import Settings
 
 doctor_app = typer.Typer(
@@ -39,7 +40,7 @@ def doctor(
         return
     settings = settings_of(config, data)
     findings = examine(settings)
-    typer.echo(msgspec.json.encode(findings).decode() if as_json else as_lines(findings))
+    typer.echo(harmless(msgspec.json.encode(findings).decode()) if as_json else as_lines(findings))
     raise typer.Exit(1 if any(finding.level is Level.PROBLEM for finding in findings) else 0)
 
 
@@ -64,7 +65,7 @@ def as_lines(findings: list[Finding]) -> str:
     problems = sum(finding.level is Level.PROBLEM for finding in findings)
     warnings = sum(finding.level is Level.WARNING for finding in findings)
     verdict = "the server could not start here" if problems else "the server can start here"
-    return "\n".join([*lines, f"{verdict}; problems: {problems}, warnings: {warnings}"])
+    return "\n".join([*map(printable, lines), f"{verdict}; problems: {problems}, warnings: {warnings}"])
 
 
 doctor_app.command()(state)

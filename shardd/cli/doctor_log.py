@@ -13,6 +13,7 @@ import typer
 
 from shardd.cli.doctor_state import EXIT_DAMAGE
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
+from shardd.cli.output import printable
 from shardd.log.damage import DamagedRange
 from shardd.log.diagnosis import LOOKS_MAX, ReplacedError, SegmentView, diagnose_partition, isolate, partitions_below
 from shardd.log.directory_info import UnknownFormatError, check_format
@@ -70,7 +71,7 @@ def log(
 
 
 def _fail(sentence: str) -> NoReturn:
-    typer.echo(f"shardd: {sentence}", err=True)
+    typer.echo(printable(f"shardd: {sentence}"), err=True)
     raise typer.Exit(EXIT_USAGE)
 
 
@@ -120,13 +121,17 @@ def _look_at(place: PartitionIds, path: Path) -> _Found:
             found.is_gone = not path.is_dir()
             again = "purged, and is looked at again" if looks_left else "purged"
             change = "deleted or purged" if found.is_gone else again
-            typer.echo(f"note: partition {text} has been listed, then {change}")
+            typer.echo(printable(f"note: partition {text} has been listed, then {change}"))
             if not found.is_gone:
                 continue
         break
     else:
         found = _Found(failures=1)
-        typer.echo(f"damage: partition {text} cannot be read: each of {LOOKS_MAX} looks met a purge; look at it again")
+        typer.echo(
+            printable(
+                f"damage: partition {text} cannot be read: each of {LOOKS_MAX} looks met a purge; look at it again"
+            )
+        )
     if not found.is_gone:
         sides = diagnose_sides(path)
         _show_sides(path, sides)
@@ -145,7 +150,7 @@ def _look_at_log(text: str, path: Path, found: _Found) -> None:
             found.damaged += view.open_damage()
     except (OSError, ValueError) as error:
         found.failures += 1
-        typer.echo(f"damage: partition {text} cannot be read: {error}")
+        typer.echo(printable(f"damage: partition {text} cannot be read: {error}"))
 
 
 def _show(place: str, view: SegmentView) -> None:
@@ -153,23 +158,25 @@ def _show(place: str, view: SegmentView) -> None:
         f"{place}  {view.start_offset} to {view.end_offset} (exclusive), {view.log_bytes} bytes, {view.manifest}"
     )
     for note in view.notes:
-        typer.echo(f"  note: {note}")
+        typer.echo(printable(f"  note: {note}"))
     for start, end in view.isolated:
-        typer.echo(f"  isolated: offsets {start} to {end - 1}")
+        typer.echo(printable(f"  isolated: offsets {start} to {end - 1}"))
     for each in view.open_damage():
-        typer.echo(f"  damage: {each}")
+        typer.echo(printable(f"  damage: {each}"))
     if view.unreadable:
-        typer.echo(f"  damage: {view.unreadable}")
+        typer.echo(printable(f"  damage: {view.unreadable}"))
 
 
 def _show_sides(path: Path, view: SideView) -> None:
     with suppress(OSError, ValueError):  # told with the marker
         for left in removed_files(path, read_incarnation(path)):
-            typer.echo(f"  note: {left.name} is left of a segment that was removed; the next start removes it")
+            typer.echo(
+                printable(f"  note: {left.name} is left of a segment that was removed; the next start removes it")
+            )
     for note in view.notes:
-        typer.echo(f"  note: {note}")
+        typer.echo(printable(f"  note: {note}"))
     for damage in view.damage + view.unreadable:
-        typer.echo(f"  damage: {damage}")
+        typer.echo(printable(f"  damage: {damage}"))
 
 
 def _repair(damaged: dict[Path, list[DamagedRange]], offsets: list[Path], *, yes: bool) -> int:
@@ -183,15 +190,15 @@ def _repair(damaged: dict[Path, list[DamagedRange]], offsets: list[Path], *, yes
     failures = 0
     for path in offsets:
         try:
-            typer.echo(f"written anew: {repair_offsets(path)}")
+            typer.echo(printable(f"written anew: {repair_offsets(path)}"))
         except (OSError, ValueError) as error:
             failures += 1
-            typer.echo(f"shardd: {error}", err=True)
+            typer.echo(printable(f"shardd: {error}"), err=True)
     for path, ranges in damaged.items():
         try:
             for manifest in isolate(path, ranges):
-                typer.echo(f"isolated in {manifest}")
+                typer.echo(printable(f"isolated in {manifest}"))
         except (OSError, ValueError) as error:
             failures += 1
-            typer.echo(f"shardd: {error}", err=True)
+            typer.echo(printable(f"shardd: {error}"), err=True)
     return failures

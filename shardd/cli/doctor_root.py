@@ -11,6 +11,7 @@ import typer
 
 from shardd.cli.offline import locked
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
+from shardd.cli.output import printable
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.commands import ChangePassword, Ref, UpdateUser
 from shardd.metadata.errors import LogError
@@ -53,5 +54,5 @@ def root_password(
 
 
 def _end(sentence: str, status: int) -> NoReturn:
-    typer.echo(f"shardd: {sentence}", err=True)
+    typer.echo(printable(f"shardd: {sentence}"), err=True)
     raise typer.Exit(status)

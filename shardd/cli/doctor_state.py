@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
+from shardd.cli.output import printable
 from shardd.log.directory_info import UnknownFormatError, check_format
 from shardd.metadata.diagnosis import diagnose_state
 
@@ -21,17 +22,17 @@ def state(
     """Check snapshot and log of the metadata; reads only. Exit status 0: whole, 1: damaged, 2: nothing to check."""
     directory = path or settings_of(config).system.data_directory
     if not directory.is_dir():
-        typer.echo(f"shardd: {directory} is no directory", err=True)
+        typer.echo(printable(f"shardd: {directory} is no directory"), err=True)
         raise typer.Exit(EXIT_USAGE)
     try:
         check_format(directory)
     except UnknownFormatError as error:
-        typer.echo(f"shardd: {error}", err=True)
+        typer.echo(printable(f"shardd: {error}"), err=True)
         raise typer.Exit(EXIT_USAGE) from error
     inspection = diagnose_state(directory)
     for sentence in inspection.findings:
-        typer.echo(sentence)
+        typer.echo(printable(sentence))
     for sentence in inspection.damage:
-        typer.echo(f"damage: {sentence}")
+        typer.echo(printable(f"damage: {sentence}"))
     if inspection.damage:
         raise typer.Exit(EXIT_DAMAGE)

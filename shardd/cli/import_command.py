@@ -15,7 +15,7 @@ import typer
 
 from shardd.cli.offline import ensure_root, locked
 from shardd.cli.options import EXIT_USAGE, ConfigFile, DataDirectory, settings_of
-from shardd.cli.output import size_text
+from shardd.cli.output import harmless, printable, size_text
 from shardd.metadata.apply import ApplyError
 from shardd.metadata.errors import LogError
 from shardd.metadata.offline import OfflineError, OfflineMetadata
@@ -104,7 +104,7 @@ def liftbridge(
         _fail(str(error), EXIT_REFUSED)
     except OSError as error:
         _fail(f"{error.filename or directory}: {error.strerror}; the same command goes on from here", EXIT_REFUSED)
-    typer.echo(msgspec.json.encode(report).decode() if as_json else _lines(report))
+    typer.echo(harmless(msgspec.json.encode(report).decode()) if as_json else _lines(report))
     if report.left_out:
         raise typer.Exit(EXIT_LEFT_OUT)
 
@@ -125,7 +125,7 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
-    typer.echo(f"shardd: {sentence}", err=True)
+    typer.echo(printable(f"shardd: {sentence}"), err=True)
     raise typer.Exit(status)
 
 
@@ -140,7 +140,7 @@ def _progress(as_json: bool) -> Callable[[str, int, int], None]:
             return
         shown_at = now
         share = read_bytes / max(all_bytes, 1)
-        sys.stderr.write(f"{share:6.1%}  {size_text(read_bytes)} of {size_text(all_bytes)}  {partition}\n")
+        sys.stderr.write(f"{share:6.1%}  {size_text(read_bytes)} of {size_text(all_bytes)}  {printable(partition)}\n")
 
     return show
 
@@ -155,7 +155,7 @@ def _lines(report: ImportReport) -> str:
     verb = "would be imported" if report.dry_run else "imported"
     messages = sum(stream.messages for stream in report.streams)
     lines.append(f"streams {verb}: {kept}, messages {messages}; left out: {len(report.left_out)}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _line(stream: StreamReport) -> str:

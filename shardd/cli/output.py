@@ -20,7 +20,12 @@ def plain(value: Any) -> dict[str, Any]:
 
 def dumps(value: Any) -> str:
     """Also what JSON may leave as it is, but a terminal obeys."""
-    return _OBEYED.sub(_as_json, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return harmless(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def harmless(text: str) -> str:
+    """JSON in which characters that a terminal obeys are escapes."""
+    return _OBEYED.sub(_as_json, text)
 
 
 def _as_json(found: re.Match[str]) -> str:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from shardd.cli.output import printable
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -85,7 +87,7 @@ def run(work: Callable[[], dict[str, Any]]) -> None:
     except Exception as error:
         if isinstance(error, typer.Exit):
             raise
-        typer.echo(f"shardd: {_sentence(error)}", err=True)
+        typer.echo(printable(f"shardd: {_sentence(error)}"), err=True)
         if os.environ.get("SHARDD_TRACEBACK"):
             raise
         raise typer.Exit(STATUS_FAILED) from None
@@ -185,7 +187,7 @@ def audit(
         result = pipeline.audit(make_session(master, "audit"), source, archive)
         if result["faults"]:
             typer.echo(json.dumps(result))
-            typer.echo(f"shardd: {result['faults']} faults found in '{topic}'", err=True)
+            typer.echo(printable(f"shardd: {result['faults']} faults found in '{topic}'"), err=True)
             raise typer.Exit(STATUS_FAILED)
         return result
 
@@ -303,7 +305,7 @@ def sql(
 
 def _statements(views: list[str]) -> list[str]:
     if sys.stdin.isatty():
-        typer.echo(f"views: {', '.join(views)}; end a statement with ';', the session with Ctrl-D", err=True)
+        typer.echo(printable(f"views: {', '.join(views)}; end a statement with ';', the session with Ctrl-D"), err=True)
     return [each.strip() for each in sys.stdin.read().split(";") if each.strip()]
 
 

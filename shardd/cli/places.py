@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from shardd.cli.output import printable
 from shardd.cli.reading import Span
 from shardd.cli.remote import Remote
 from shardd.client import commands, statuses
@@ -40,7 +41,7 @@ async def asks_positions(remote: Remote) -> bool:
 
 def tell(sentence: str) -> None:
     """What happens to the messages that are followed, beside them."""
-    print(f"shardd: {sentence}", file=sys.stderr, flush=True)
+    print(f"shardd: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 def sentence_of(topic: str, loss: Loss) -> str:

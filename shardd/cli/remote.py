@@ -91,8 +91,10 @@ class Remote:
             raise CommandError(f"{loss} Say --yes when that is meant.", EXIT_USAGE)
         import typer  # a person types
 
+        from shardd.cli.output import printable
+
         try:
-            meant = typer.confirm(loss + " Go on?", err=True)
+            meant = typer.confirm(f"{printable(loss)} Go on?", err=True)
         except typer.Abort:
             raise CommandError("interrupted", EXIT_INTERRUPTED) from None
         if not meant:

@@ -67,7 +67,7 @@ def enable(
                     connection.set_topic_settings(request)
             typer.echo(f"{len(kept)} topics" + (", nothing was changed" if dry_run else ": retention is on"))
     except (RefusedError, ConnectionFailedError, TopError, ValueError) as error:
-        typer.echo(f"shardd: {error}", err=True)
+        typer.echo(printable(f"shardd: {error}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 

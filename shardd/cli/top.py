@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from shardd.cli.output import harmless, printable
 from shardd.cli.top_view import View, compare, tables
 from shardd.cli.whom import Whom, whom
 from shardd.client import Connection, ConnectionFailedError, RefusedError
@@ -85,10 +86,10 @@ def watch(
             sentence = f"user {_name(asked)} may not read the server; it needs the permission read_servers"
         else:
             sentence = str(error)
-        typer.echo(f"shardd: {sentence}", err=True)
+        typer.echo(printable(f"shardd: {sentence}"), err=True)
         return EXIT_REFUSED
     except (ConnectionFailedError, TopError, ValueError) as error:
-        typer.echo(f"shardd: {error}", err=True)
+        typer.echo(printable(f"shardd: {error}"), err=True)
         return EXIT_REFUSED
     return 0
 
@@ -117,6 +118,6 @@ def _watch(connection: Connection, address: str, interval_s: float, once: bool, 
 
 def _print(console: Console, view: View, address: str, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode(view))
+        typer.echo(harmless(msgspec.json.encode(view).decode()))
     else:
         console.print(tables(view, address))

@@ -13,7 +13,7 @@ import typer
 
 from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
-from shardd.cli.output import printable, shown
+from shardd.cli.output import harmless, printable, shown
 from shardd.cli.remote import CommandError
 from shardd.cli.top import EXIT_REFUSED, TopError, check_address
 from shardd.cli.whom import whom
@@ -117,7 +117,7 @@ def _check(key: str, value: str) -> None:
         topic_setting_table.canonical(key, value)
     except ShardError as error:
         if error.status != Status.FEATURE_UNAVAILABLE:
-            typer.echo(f"shardd: {error}", err=True)
+            typer.echo(printable(f"shardd: {error}"), err=True)
             raise typer.Exit(EXIT_USAGE) from None
 
 
@@ -149,7 +149,7 @@ def _run(work: Callable[[Connection], None], address: str | None, username: str 
                 )
             work(connection)
     except RefusedError as error:
-        typer.echo(f"shardd: {_SENTENCES.get(error.status, str(error))}", err=True)
+        typer.echo(printable(f"shardd: {_SENTENCES.get(error.status, str(error))}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
     except (ConnectionFailedError, TopError, TopicError, ValueError) as error:
         typer.echo(f"shardd: {printable(str(error))}", err=True)
@@ -212,12 +212,12 @@ def _json(
     partitions: list[PartitionSummary],
     settings: tuple[TopicSetting, ...],
     barriers: dict[str, list[Holder]],
-) -> bytes:
+) -> str:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
     facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
     facts["held_back_by"] = msgspec.to_builtins(barriers["held_by"])
     facts["overtaken"] = msgspec.to_builtins(barriers["overtaken"])
-    return msgspec.json.encode(facts)
+    return harmless(msgspec.json.encode(facts).decode())
 
 
 def _max_size(size: int) -> str:

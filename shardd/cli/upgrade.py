@@ -12,6 +12,7 @@ import typer
 
 from shardd import __version__
 from shardd.cli.options import ConfigFile, loaded_of
+from shardd.cli.output import printable
 from shardd.config.hosts import is_of_this_host
 from shardd.config.http import Http
 from shardd.config.loader import Loaded
@@ -69,18 +70,18 @@ def check(
     needs no lock. Exit status 0: all of it opens, 1: something does not, 2: no directory, or the settings are wrong."""
     loaded = loaded_of(config, directory)
     if not directory.is_dir():
-        typer.echo(f"shardd: {directory} is no directory", err=True)
+        typer.echo(printable(f"shardd: {directory} is no directory"), err=True)
         raise typer.Exit(EXIT_USAGE)
     try:
         findings = examine(directory, loaded)
     except OSError as error:
-        typer.echo(f"shardd: {directory} cannot be read: {error}", err=True)
+        typer.echo(printable(f"shardd: {directory} cannot be read: {error}"), err=True)
         raise typer.Exit(EXIT_USAGE) from None
-    typer.echo(f"this program: shardd {__version__}, format version {FORMAT_VERSION}")
+    typer.echo(printable(f"this program: shardd {__version__}, format version {FORMAT_VERSION}"))
     typer.echo(_origins(loaded))
     for title, sentences in (("", findings.would), ("refused: ", findings.refused), ("no way back: ", findings.back)):
         for sentence in sentences:
-            typer.echo(f"{title}{sentence}")
+            typer.echo(printable(f"{title}{sentence}"))
     if findings.refused:
         raise typer.Exit(EXIT_REFUSED)
 

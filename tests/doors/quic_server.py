@@ -7,7 +7,7 @@ import contextlib
 import ssl
 import struct
 import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,11 +109,24 @@ class QuicClient(QuicConnectionProtocol):
     def write(self, data: bytes, *, end: bool = True, stream_id: int | None = None) -> int:
         """Bytes of a request, as they are; the stream."""
         if stream_id is None:
-            stream_id = self._quic.get_next_available_stream_id()
-            self._done[stream_id] = asyncio.get_running_loop().create_future()
-            self._answers[stream_id] = bytearray()
+            stream_id = self._new_stream()
         self._quic.send_stream_data(stream_id, data, end_stream=end)
         self.transmit()
+        return stream_id
+
+    def write_all(self, requests: Sequence[bytes]) -> list[int]:
+        """Requests that go out together; their streams."""
+        streams = []
+        for data in requests:
+            streams.append(self._new_stream())
+            self._quic.send_stream_data(streams[-1], data, end_stream=True)
+        self.transmit()
+        return streams
+
+    def _new_stream(self) -> int:
+        stream_id = self._quic.get_next_available_stream_id()
+        self._done[stream_id] = asyncio.get_running_loop().create_future()
+        self._answers[stream_id] = bytearray()
         return stream_id
 
     def lose(self, datagrams: int) -> None:

@@ -1,4 +1,4 @@
-"""Looks after the door that is being fuzzed: its process, its memory, what the log tells."""
+"""Looks after the door that is being fuzzed and the workers: processes, their memory, what the log tells."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ _CLIENT_GONE: Final = re.compile(_HEAD + rb"grpc\._cython\.cygrpc\.ExecuteBatchE
 
 
 class DoorWatch:
-    """`check` raises a FindingError. `resident_max_bytes`: of the door, above what it had at the beginning."""
+    """`check` raises a FindingError. `growth_max_bytes`: of the door, above what it had at the beginning, and of all
+    workers together."""
 
-    def __init__(self, server: Server, door: psutil.Process, resident_max_bytes: int) -> None:
-        self._server, self._door, self._resident_max_bytes = server, door, resident_max_bytes
+    def __init__(
+        self, server: Server, door: psutil.Process, growth_max_bytes: int, workers_growth_max_bytes: int
+    ) -> None:
+        self._server = server
         self._workers = server.worker_pids()
         self._log_at = len(server.log_path.read_bytes())
-        self._resident_first_bytes = self._resident_bytes()
+        self._bounds = [
+            ("the door", [door.pid], growth_max_bytes, self._resident_bytes([door.pid])),
+            ("the workers", self._workers, workers_growth_max_bytes, self._resident_bytes(self._workers)),
+        ]
         self._next_s = 0.0
 
     def check(self) -> None:
@@ -42,9 +48,10 @@ class DoorWatch:
         for line in self._news().splitlines():
             if any(sign in line for sign in _SIGNS):
                 raise FindingError(f"the log says: {line.decode(errors='replace')}\n{self._tail()}")
-        grown = self._resident_bytes() - self._resident_first_bytes
-        if grown > self._resident_max_bytes:
-            raise FindingError(f"the door has grown by {grown >> 20} MiB")
+        for name, pids, growth_max_bytes, first_bytes in self._bounds:
+            grown = self._resident_bytes(pids) - first_bytes
+            if grown > growth_max_bytes:
+                raise FindingError(f"{name} grew by {grown >> 20} MiB, more than {growth_max_bytes >> 20} MiB")
 
     def _news(self) -> bytes:
         """What the log says since the last time, but for a traceback that is not whole yet, and for those of gRPC that
@@ -57,11 +64,11 @@ class DoorWatch:
         self._log_at += len(new)
         return _CLIENT_GONE.sub(b"", new)
 
-    def _resident_bytes(self) -> int:
+    def _resident_bytes(self, pids: list[int]) -> int:
         try:
-            return int(self._door.memory_info().rss)
-        except psutil.NoSuchProcess:
-            raise FindingError(f"the door died\n{self._tail()}") from None
+            return sum(int(psutil.Process(pid).memory_info().rss) for pid in pids)
+        except psutil.NoSuchProcess as error:
+            raise FindingError(f"process {error.pid} died\n{self._tail()}") from None
 
     def _tail(self) -> str:
         return "\n".join(self._server.log().splitlines()[-40:])

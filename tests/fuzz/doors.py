@@ -1,69 +1,178 @@
-"""`make fuzz-doors`: a million mutated requests at each door that is not the engine's, against a real server.
+"""`make fuzz-doors`: a million mutated inputs at each door that is not the engine's, over its socket.
 
-    python -m tests.fuzz.doors [--doors http grpc quic] [--inputs N] [--seed N]
+    python -m tests.fuzz.doors [--doors http grpc quic ...] [--inputs N] [--seed N [--round N]] [--journal FILE]
 
 What is asked is made of what each door says that it takes: the description of the HTTP API, the messages of
-Liftbridge, the commands of the classic wire. Values, bytes, heads and whole connections are changed. Every request
-that is one has an answer that is one, with a status that the door documents; the process of the door stays the same
-one, its memory is bounded, its log tells of no fault. Anything else ends the run with status 1, the input and the seed.
+Liftbridge, the commands of the classic wire, the lines of NATS. Values, bytes, heads and whole connections are changed.
+Every request that is one has an answer that is one, with a status that the door documents; the process of the door
+stays the same one, its memory and that of the workers are bounded, its log tells of no fault, a well-behaved client is
+served beside the inputs. Anything else is a finding: the input and its seed are printed, and the run goes on with
+another server.
+
+Inputs come in rounds with seeds of their own. The journal has a line for each round; a run that was ended goes on
+behind its last one. The status is 1 when a round of the run has a finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import secrets
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.grpc_door import fuzz_grpc
-from tests.fuzz.http_door import fuzz_http
+from tests.fuzz.door_journal import DoorJournal, Round
+from tests.fuzz.door_lanes import FuzzedDoor, Work
+from tests.fuzz.grpc_door import GrpcDoor
+from tests.fuzz.http_door import HttpDoor
 from tests.fuzz.lanes import FindingError
-from tests.fuzz.quic_door import fuzz_quic
+from tests.fuzz.metrics_door import MetricsDoor
+from tests.fuzz.nats_door import NatsDoor
+from tests.fuzz.quic_door import QuicDoor
 
 INPUTS: Final = 1_000_000
-PROGRESS_EVERY_S: Final = 30.0
-DOORS: Final = {"http": fuzz_http, "grpc": fuzz_grpc, "quic": fuzz_quic}
+ROUND_INPUTS: Final = 20_000
+FINDINGS_MAX: Final = 10  # of a door, then its run ends
+PROGRESS_EVERY_S: Final = 10.0
+JOURNAL: Final = Path("build/fuzz-doors.jsonl")
+DOORS: Final[Mapping[str, Callable[[Path], FuzzedDoor]]] = {
+    "http": HttpDoor,
+    "https": partial(HttpDoor, over_tls=True),
+    "metrics": MetricsDoor,
+    "grpc": GrpcDoor,
+    "grpc-tls": partial(GrpcDoor, over_tls=True),
+    "nats": NatsDoor,
+    "quic": QuicDoor,
+}
+Report = Callable[[str], None]
 
 
-def shown(report: Callable[[str], None]) -> Callable[[int], None]:
-    """Tells how far a run is, now and then."""
-    began_s = told_s = time.monotonic()
+async def fuzz_round(
+    door: FuzzedDoor, inputs: int, seed: str, progress: Callable[[int], None] = lambda done: None
+) -> Counter[str]:
+    """How often each answer came. FindingError."""
+    try:
+        await asyncio.to_thread(door.prepare)
+    except Exception as error:
+        raise FindingError(f"the server does not do its work any more: {error!r}") from error
+    return await Work(inputs, door.watch(), progress).run(door, seed)
 
-    def progress(inputs: int) -> None:
-        nonlocal told_s
-        now_s = time.monotonic()
-        if now_s - told_s >= PROGRESS_EVERY_S:
-            told_s = now_s
-            report(f"{inputs:,} inputs, {inputs / (now_s - began_s):,.0f} a second")
 
-    return progress
+async def fuzz(name: str, data: Path, inputs: int, seed: str) -> Counter[str]:
+    """One round at a server of its own."""
+    with DOORS[name](data) as door:
+        return await fuzz_round(door, inputs, seed)
+
+
+def round_seed(name: str, seed: int, number: int) -> str:
+    return f"{seed} {name} {number}"
+
+
+class DoorRun:
+    """All rounds at one door that the journal does not have."""
+
+    def __init__(self, name: str, inputs: int, seed: int, journal: DoorJournal, report: Report) -> None:
+        self._name, self._inputs, self._seed = name, inputs, seed
+        self._journal, self._report = journal, report
+        self._began_s = self._told_s = time.monotonic()
+        self._first = journal.inputs(name, seed)
+
+    @property
+    def _done(self) -> int:
+        return self._journal.inputs(self._name, self._seed)
+
+    @property
+    def findings(self) -> list[str]:
+        return [each.finding for each in self._journal.rounds(self._name, self._seed) if each.finding]
+
+    @property
+    def is_over(self) -> bool:
+        return self._done >= self._inputs or len(self.findings) >= FINDINGS_MAX
+
+    async def run(self, scratch: Path) -> None:
+        while not self.is_over:
+            with (
+                tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as place,
+                DOORS[self._name](Path(place) / "data") as door,
+            ):
+                while not self.is_over and await self._round(door):
+                    pass
+        self._tell(0)
+
+    async def _round(self, door: FuzzedDoor) -> bool:
+        """Whether the server may go on."""
+        number, began_s, sent = len(self._journal.rounds(self._name, self._seed)), time.monotonic(), 0
+
+        def progress(done: int) -> None:
+            nonlocal sent
+            sent = done
+            if time.monotonic() - self._told_s >= PROGRESS_EVERY_S:
+                self._tell(done)
+
+        counts, found = Counter[str](), ""
+        inputs = min(ROUND_INPUTS, self._inputs - self._done)
+        try:
+            counts = await fuzz_round(door, inputs, round_seed(self._name, self._seed, number), progress)
+        except FindingError as finding:
+            found = str(finding)
+            self._report(f"FINDING in round {number} of seed {self._seed}: {found}")
+        took_s = round(time.monotonic() - began_s, 3)
+        self._journal.add(Round(self._name, self._seed, number, sent, took_s, dict(counts), found))
+        return not found
+
+    def _tell(self, beyond: int) -> None:
+        """`beyond`: inputs that the journal does not have yet."""
+        self._told_s = time.monotonic()
+        done = self._done + beyond
+        rate = (done - self._first) / max(self._told_s - self._began_s, 0.001)
+        self._report(f"{done:,} of {self._inputs:,} inputs, {len(self.findings)} findings, {rate:,.0f} a second")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--doors", nargs="+", choices=[*DOORS], default=[*DOORS])
     parser.add_argument("--inputs", type=int, default=INPUTS, help="at each door")
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=None, help="default: that of a run that was ended, or a new one")
+    parser.add_argument("--round", type=int, default=None, help="only this one of the seed, and not into the journal")
+    parser.add_argument("--journal", type=Path, default=JOURNAL)
     given = parser.parse_args()
-    seed = given.seed if given.seed is not None else secrets.randbelow(2**32)
+    if given.round is not None and (given.seed is None or len(given.doors) != 1):
+        parser.error("--round needs --seed and one of --doors")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
+    journal, findings = DoorJournal(given.journal), 0
+    if given.round is not None:
+        return _again(given.doors[0], given.seed, given.round)
     for name in given.doors:
-        print(f"{name}: seed {seed}", flush=True)
+        seed = given.seed if given.seed is not None else journal.seed_of(name, given.inputs)
+        print(f"{name}: seed {seed}, {journal.inputs(name, seed):,} inputs are done", flush=True)
         with tempfile.TemporaryDirectory(prefix="shardd-fuzz-", ignore_cleanup_errors=True) as scratch:
-            progress = shown(lambda text, name=name: print(f"{name}: {text}", flush=True))  # type: ignore[misc]
-            try:
-                counts = asyncio.run(DOORS[name](Path(scratch) / "data", given.inputs, seed, progress))
-            except FindingError as finding:
-                print(f"FINDING at {name}, seed {seed}: {finding}", flush=True)
-                return 1
-        print(f"{name}: {dict(sorted(counts.items()))}", flush=True)
+            run = DoorRun(name, given.inputs, seed, journal, partial(_print, name))
+            asyncio.run(run.run(Path(scratch)))
+        findings += len(run.findings)
+        print(f"{name}: {dict(sorted(journal.counts(name, seed).items()))}", flush=True)
+    return 1 if findings else 0
+
+
+def _again(name: str, seed: int, number: int) -> int:
+    """A round as the journal has it."""
+    with tempfile.TemporaryDirectory(prefix="shardd-fuzz-", ignore_cleanup_errors=True) as scratch:
+        try:
+            counts = asyncio.run(fuzz(name, Path(scratch) / "data", ROUND_INPUTS, round_seed(name, seed, number)))
+        except FindingError as finding:
+            _print(name, f"FINDING: {finding}")
+            return 1
+    _print(name, f"{dict(sorted(counts.items()))}")
     return 0
+
+
+def _print(name: str, text: str) -> None:
+    print(f"{name}: {text}", flush=True)
 
 
 if __name__ == "__main__":

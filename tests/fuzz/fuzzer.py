@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import selectors
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.legacy.generations import Generation
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions, encode_permissions
 from tests.fuzz import legacy
+from tests.fuzz.contents import remove_streams, remove_tokens, remove_users
 from tests.fuzz.iggy09_lanes import Lane09
 from tests.fuzz.iggy09_templates import Mutator09
 from tests.fuzz.lanes import BATCH_FRAMES, FindingError, Lane, Totals
@@ -170,14 +170,9 @@ class Fuzzer:
             self._resting_since_s = float("inf")  # once is enough
             assert self._control is not None
             try:
-                self._remove_streams(self._control)
+                remove_streams(self._control)
             except (OSError, wire.StatusError) as error:
                 raise FindingError(f"the server does not do its work any more: {error!r}") from error
-
-    @staticmethod
-    def _remove_streams(control: wire.Wire) -> None:
-        for stream in sorted(control.streams().values(), reverse=True):
-            control.delete_stream(stream)
 
     # ---- what the frames have made goes, what they need comes back ----
 
@@ -187,7 +182,7 @@ class Fuzzer:
             if self._control is None:
                 self._control = wire.connect(self._server.address, timeout_s=60.0)
             control = self._control
-            self._remove_streams(control)
+            remove_streams(control)
             stream = control.create_stream(STREAM)
             topic = control.create_topic(stream, TOPIC, 3)
             address = wire.identifier(STREAM) + wire.identifier(TOPIC)
@@ -222,13 +217,7 @@ class Fuzzer:
         self._purge_at = self.totals.frames + PURGE_EVERY_FRAMES
 
     def _new_low_user(self, control: wire.Wire, stream: int, topic: int) -> bytes:
-        data, at, users = control.request(Code.GET_USERS), 0, []
-        while at < len(data):
-            users.append(struct.unpack_from("<I", data, at)[0])
-            at += 14 + data[at + 13]
-        for user in users:
-            if user != 0:
-                control.request(Code.DELETE_USER, wire.identifier(user))
+        remove_users(control)
         topics = Map({topic: TopicPermissions(poll_messages=True)})
         rights = Permissions(streams=Map({stream: StreamPermissions(read_stream=True, topics=topics)}))
         account = wire.str8(USER) + wire.str8(PASSWORD)
@@ -240,10 +229,6 @@ class Fuzzer:
     @staticmethod
     def _new_token(connection: wire.Wire) -> bytes:
         """After all tokens of the user are gone, a new one."""
-        data, at = connection.request(Code.GET_PERSONAL_ACCESS_TOKENS), 0
-        while at < len(data):
-            name = data[at : at + 1 + data[at]]
-            connection.request(Code.DELETE_PERSONAL_ACCESS_TOKEN, name)
-            at += len(name) + 8
+        remove_tokens(connection)
         answer = connection.request(Code.CREATE_PERSONAL_ACCESS_TOKEN, wire.str8(_TOKEN) + bytes(8))
         return answer[1 : 1 + answer[0]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer  # first: it sets how grpc is loaded
 
@@ -18,15 +18,16 @@ import grpc  # isort: skip
 import grpc.aio  # isort: skip
 
 from shardd.protocol.liftbridge import api
-from tests.fuzz.door_lanes import Work
-from tests.fuzz.door_watch import DoorWatch
+from tests.fuzz.door_lanes import FuzzedDoor, Work
 from tests.fuzz.http_requests import mutated
 from tests.fuzz.lanes import FindingError
+from tests.support import wire
+from tests.support.certificates import Authority
 
-LANES: Final = 16
+LANES: Final = 4
+CALLS: Final = 12  # of a lane beside each other
 CALL_TIMEOUT_S: Final = 120.0
 STREAM_TIMEOUT_S: Final = 0.3
-GROWTH_MAX_BYTES: Final = 512 << 20
 _WIRE_CHANCE: Final = 0.03
 _ODD_LOGIN_CHANCE: Final = 0.002  # a wrong password waits in a line
 NAMES: Final = ("s", "s2", "orders", "a.b", "g", "c1", "c2", "")
@@ -47,7 +48,7 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 class Messages:
     """Requests of each method: right values, odd values, changed bytes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: str) -> None:
         self.dice = random.Random(seed)
 
     def request(self, method: str) -> bytes:
@@ -124,17 +125,24 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 class GrpcLane:
-    """One call after the other over a channel that lanes share."""
+    """Calls beside each other over a channel."""
 
-    def __init__(self, server: LiftbridgeServer, channel: Any, seed: int, counts: Counter[str]) -> None:
-        host, _, port = server.liftbridge_address.rpartition(":")
-        self._address = host, int(port)
+    def __init__(
+        self, address: str, channel: Any, context: ssl.SSLContext | None, seed: str, counts: Counter[str]
+    ) -> None:
+        self._address, self._context = wire.host_and_port(address), context
         self._channel, self._messages, self._counts = channel, Messages(seed), counts
 
-    async def step(self) -> int:
+    async def calls(self, work: Work) -> None:
+        """One after the other."""
+        while not work.is_over:
+            await self._step()
+            work.sent(1)
+
+    async def _step(self) -> None:
         if self._messages.dice.random() < _WIRE_CHANCE:
             await self._wire()
-            return 1
+            return
         method = self._messages.dice.choice(api.METHODS)
         requests = [self._messages.request(method)]
         began_s = time.monotonic()
@@ -148,7 +156,6 @@ class GrpcLane:
                 raise FindingError(f"{method} {requests[0].hex()}: {error.code().name} {text}") from None
             if time.monotonic() - began_s >= CALL_TIMEOUT_S:  # the door says the same of an ack that will not come
                 raise FindingError(f"no answer within {CALL_TIMEOUT_S:.0f} s to {method} {requests[0].hex()}") from None
-        return 1
 
     async def _call(self, method: str, requests: list[bytes]) -> None:
         metadata, path = self._messages.metadata(), f"/{api.SERVICE}/{method}"
@@ -170,13 +177,14 @@ class GrpcLane:
                 return
 
     async def _wire(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._address)
+        reader, writer = await asyncio.open_connection(*self._address, ssl=self._context)
         data = self._messages.wire()
         try:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
-                writer.write_eof()
-                await asyncio.wait_for(reader.read(), CALL_TIMEOUT_S)
+                if writer.can_write_eof():
+                    writer.write_eof()
+                    await asyncio.wait_for(reader.read(), CALL_TIMEOUT_S)
             self._counts["wire"] += 1
         except TimeoutError:
             raise FindingError(f"a connection that has ended is kept: {data.hex()}") from None
@@ -184,18 +192,49 @@ class GrpcLane:
             writer.close()
 
 
-async def fuzz_grpc(data: Path, inputs: int, seed: int, progress: Callable[[int], None]) -> Counter[str]:
-    """How often each status was answered. FindingError."""
-    counts = Counter[str]()
-    with LiftbridgeServer(data) as server:
-        work = Work(inputs, DoorWatch(server, server.door(), GROWTH_MAX_BYTES), progress)
-        async with grpc.aio.insecure_channel(server.liftbridge_address) as channel:
+class GrpcDoor(FuzzedDoor):
+    """The door for Liftbridge, plain or over TLS; lanes share channels."""
 
-            async def run(number: int) -> None:
-                lane = GrpcLane(server, channel, seed * LANES + number, counts)
-                while not work.is_over:
-                    work.sent(await lane.step())
+    process_name: ClassVar[str] = "liftbridge"
+    lanes: ClassVar[int] = LANES
+    growth_max_bytes: ClassVar[int] = 512 << 20
 
-            await work.run(LANES, run)
-    counts["inputs"] = work.done
-    return counts
+    def __init__(self, data: Path, *, over_tls: bool = False) -> None:
+        settings, self._authority = dict[str, str](), None
+        if over_tls:
+            self._authority = Authority.make(data.parent)
+            certificate = self._authority.sign("fuzz", names="DNS:localhost,IP:127.0.0.1", algorithm="ec")
+            files = {"CERT_FILE": str(certificate), "KEY_FILE": str(certificate.with_suffix(".key"))}
+            settings = {f"SHARDD_LIFTBRIDGE_TLS_{name}": value for name, value in files.items()}
+            settings["SHARDD_LIFTBRIDGE_TLS_ENABLED"] = "true"
+        self._liftbridge = LiftbridgeServer(data, settings)
+        super().__init__(self._liftbridge)
+
+    def prepare(self) -> None:
+        """Inputs create and delete streams themselves."""
+
+    def _channel(self) -> Any:
+        address, options = self._liftbridge.liftbridge_address, [("grpc.use_local_subchannel_pool", 1)]
+        if self._authority is None:
+            return grpc.aio.insecure_channel(address, options)
+        credentials = grpc.ssl_channel_credentials(self._authority.certificate.read_bytes())
+        return grpc.aio.secure_channel(address, credentials, options)
+
+    def _context(self) -> ssl.SSLContext | None:
+        if self._authority is None:
+            return None
+        context = ssl.create_default_context(cafile=str(self._authority.certificate))
+        context.set_alpn_protocols(["h2"])
+        return context
+
+    async def lane(self, number: int, seed: str, work: Work) -> None:
+        async with self._channel() as channel:
+            lane = GrpcLane(self._liftbridge.liftbridge_address, channel, self._context(), seed, work.counts)
+            async with asyncio.TaskGroup() as beside:
+                for _ in range(CALLS):
+                    beside.create_task(lane.calls(work))
+
+    async def ask(self) -> None:
+        async with self._channel() as channel:
+            answer = await channel.unary_unary(f"/{api.SERVICE}/FetchMetadata")(b"", timeout=CALL_TIMEOUT_S)
+            api.message_class("FetchMetadataResponse").FromString(answer)

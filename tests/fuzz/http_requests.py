@@ -52,7 +52,7 @@ _ODD_QUERIES: Final = (
     "next",
     "offset",
 )
-_ODD_HEADS: Final = (
+ODD_HEADS: Final = (
     "Transfer-Encoding: chunked", "Content-Length: 3", "Content-Length: -1", "Content-Length: 99999999999999999999",
     "Expect: 100-continue", "Upgrade: h2c", "Connection: close", "Host: other", "Authorization: Bearer x",
     "Authorization: Basic aWdneTppZ2d5", "Content-Type: text/plain", "Content-Encoding: gzip", "Range: bytes=0-1",
@@ -95,7 +95,7 @@ class Request(NamedTuple):
 class HttpRequests:
     """`next` gives one; everything is drawn from one seeded generator."""
 
-    def __init__(self, seed: int, description: dict[str, Any]) -> None:
+    def __init__(self, seed: str, description: dict[str, Any]) -> None:
         self._dice = random.Random(seed)
         self._schemas = description["components"]["schemas"]
         self.operations = [
@@ -118,7 +118,7 @@ class HttpRequests:
             heads += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         is_framed = dice.random() < 0.9
         if not is_framed:
-            heads.insert(dice.randrange(len(heads) + 1), dice.choice(_ODD_HEADS))
+            heads.insert(dice.randrange(len(heads) + 1), dice.choice(ODD_HEADS))
         head = "\r\n".join((f"{operation.method} {self._target(operation)} HTTP/1.1", *heads, "", ""))
         data = head.encode("utf-8", "surrogateescape") + (body or b"")
         if not is_framed and dice.random() < 0.6:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -24,23 +25,33 @@ from tests.hostile.matrix.doors import client_of
 from tests.hostile.matrix.grpc import OPENING
 from tests.hostile.matrix.https import trusting_anything
 from tests.hostile.matrix.target import OTHER, MatrixServer, Target
+from tests.hostile.quic_inputs import QUIC_INPUTS, Datagrams
 from tests.support import websocket, wire
 from tests.support.tls_records import APPLICATION_DATA, Records, shake_hands
 from tests.support.websocket import BINARY, CONTINUATION, PING, PONG
+from tests.support.wide import wide_but
 
 COUNT: Final = 60_000  # of what has to be sealed
 VOLUME_BYTES: Final = 4 << 20  # of the rest
 ROUNDS_MIN: Final = 10
 TAKEN_AT_ONCE: Final = 1 << 16
 FLOOD_S: Final = 1.5  # where the server takes longer than this, it has been shown enough
+QUIC_AT_ONCE: Final = 50  # datagrams: the kernel keeps some 90 of them
+QUIC_PAUSE_S: Final = 0.02
 _DATA, _PRIORITY, _SETTINGS, _PING_FRAME, _WINDOW_UPDATE = 0, 2, 4, 6, 8
 _CHUNKED: Final = b"POST /users/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+QUIC_SHORT: Final = (
+    "quic: updates of keys",
+    "quic: challenges of paths",
+    "quic: empty frames of a stream",
+    "quic: pings",
+)
 _PUBLISH: Final = "/proto.API/PublishAsync"
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixServer]:
-    doors = ["wss", "http", "quic", "grpc", "nats"]
+    doors = ["wss", "http", "metrics", "quic", "grpc", "nats"]
     with MatrixServer(tmp_path_factory.mktemp("n") / "data", doors) as server:
         yield server
 
@@ -172,6 +183,11 @@ INPUTS: Final[dict[str, tuple[str, Callable[[Target], bytes]]]] = {
     "http/1: lines without a request": ("http", lambda _: many(b"\r\n")),
     "http/1: extensions of chunks": ("http", lambda _: _CHUNKED + many(b"1;a=b;c=d\r\n{\r\n")),
     "http/1: fields behind a body": ("http", lambda _: _CHUNKED + b"0\r\n" + many(b"X: y\r\n")),
+    "metrics: lines without a request": ("metrics", lambda _: many(b"\r\n")),
+    "metrics: extensions of chunks": (
+        "metrics",
+        lambda _: _CHUNKED.replace(b"/users/login", b"/metrics") + many(b"1;a=b;c=d\r\n{\r\n"),
+    ),
     "http/2: settings": ("grpc", lambda _: call_without_end(http2_frame(_SETTINGS, 0, 0, b""))),
     "http/2: pings": ("grpc", lambda _: call_without_end(http2_frame(_PING_FRAME, 0, 0, bytes(8)))),
     "http/2: acknowledged pings": ("grpc", lambda _: call_without_end(http2_frame(_PING_FRAME, 1, 0, bytes(8)))),
@@ -208,11 +224,11 @@ def test_input_without_effect_leaves_others_alone(plain: MatrixServer, name: str
 
 
 class QuicFlood(threading.Thread):
-    """Datagrams with nothing but PING and PADDING, or packets that nobody can open."""
+    """Datagrams of one connection that is logged in. It ends when the server has ended that, or has all of them."""
 
-    def __init__(self, target: Target, *, sealed: bool) -> None:
+    def __init__(self, target: Target, made: Datagrams) -> None:
         super().__init__(daemon=True)
-        self._address, self._sealed = wire.host_and_port(target.addresses["quic"]), sealed
+        self._target, self._made = target, made
         self._ending = False
         self.taken = 0  # datagrams
 
@@ -224,21 +240,84 @@ class QuicFlood(threading.Thread):
             asyncio.run(self._flood())
 
     async def _flood(self) -> None:
-        async with over_quic(self._address, ATTACKER) as client:
+        address = wire.host_and_port(self._target.addresses["quic"])
+        async with over_quic(address, ATTACKER) as client:
+            await client.done(wire.LOGIN_WITH_TOKEN, wire.str8(self._target.tokens[OTHER]))
             assert client._transport is not None
-            nonsense = b"\x40" + client._quic._peer_cid.cid + bytes(1_100)
-            for _ in range(COUNT // 30):
+            for each in self._made(client):
                 if self._ending or client.closed_with is not None:
                     return
-                if self._sealed:
-                    client._quic.send_ping(1)
-                    client.transmit()
-                else:
-                    client._transport.sendto(nonsense, self._address)
+                client._transport.sendto(each, address)
                 self.taken += 1
-                await asyncio.sleep(0)
+                await asyncio.sleep(QUIC_PAUSE_S if self.taken % QUIC_AT_ONCE == 0 else 0)
 
 
-@pytest.mark.parametrize("sealed", [True, False], ids=["pings", "packets that nobody can open"])
-def test_datagrams_without_effect_leave_others_alone(plain: MatrixServer, sealed: bool) -> None:
-    beside(plain, "quic", QuicFlood(plain.target, sealed=sealed))
+@pytest.mark.parametrize("name", wide_but(QUIC_SHORT, QUIC_INPUTS))
+def test_datagrams_without_effect_leave_others_alone(plain: MatrixServer, name: str) -> None:
+    beside(plain, "quic", QuicFlood(plain.target, QUIC_INPUTS[name]))
+
+
+# ---- the lists have all that reads what clients send ----
+
+
+ROOT: Final = Path(__file__).parents[2]
+READERS: Final = {
+    "native/src/net/stream_tls.c": ("tls", "wss"),
+    "native/src/net/stream_websocket.c": ("websocket: ",),
+    "shardd/doors/asgi.py": ("http/1: ", "metrics: ", "https"),
+    "shardd/doors/liftbridge/nats_connection.py": ("nats: ",),
+    "shardd/doors/liftbridge/serving.py": ("http/2: ", "grpc: "),
+    "shardd/doors/openings.py": ("https",),
+    "shardd/doors/quic/connection.py": ("quic: ",),
+    "shardd/doors/quic/flow.py": ("quic: ",),
+    "shardd/doors/quic/listener.py": ("quic: ",),
+}
+"""Streams that translate and parsers of libraries, with the inputs that are theirs."""
+NOT_OF_CLIENTS: Final = {
+    "native/src/net/stream_socket.c": "it translates nothing",
+    "shardd/client/link.py": "a client; answers of its server",
+    "shardd/doors/introductions.py": "one header of a trusted proxy: doors/test_http_introductions.py",
+    "shardd/doors/links.py": "answers of workers",
+    "shardd/transport/door/connection.py": "frames of doors: doors/test_captured_door.py",
+}
+_READS: Final = re.compile(
+    r"^    (?:async )?def (?:data_received|buffer_updated|datagram_received)\(|grpc\.aio\.server\("
+    r"|\((?:QuicConnection|QuicConnectionProtocol|_Tls|HttpToolsProtocol)\)",
+    re.MULTILINE,
+)
+_STREAMS: Final = re.compile(r"\bstream_calls calls = \{")
+
+
+def readers(root: Path) -> set[str]:
+    """Files that read bytes of somebody outside by a stream of the engine, a protocol of asyncio or a library."""
+    paths = [(path, _STREAMS) for path in (root / "native/src").rglob("*.c")]
+    paths += [(path, _READS) for path in (root / "shardd").rglob("*.py")]
+    return {str(path.relative_to(root)) for path, what in paths if what.search(path.read_text())}
+
+
+def test_each_reader_of_clients_has_inputs_without_effect() -> None:
+    found = readers(ROOT)
+    assert found == READERS.keys() | NOT_OF_CLIENTS.keys()
+    names = [*INPUTS, *QUIC_INPUTS, *HALVES]
+    for reader, beginnings in READERS.items():
+        for each in beginnings:
+            assert any(name.startswith(each) for name in names), (reader, each)
+
+
+@pytest.mark.parametrize(
+    ("place", "source"),
+    [
+        ("native/src/net/stream_new.c", "static const stream_calls calls = {.receive_provided = f};\n"),
+        (
+            "shardd/doors/new.py",
+            "class New(asyncio.Protocol):\n    def data_received(self, data: bytes) -> None: ...\n",
+        ),
+        ("shardd/doors/new.py", "class New(QuicConnectionProtocol): ...\n"),
+        ("shardd/doors/new.py", "server = grpc.aio.server(options=[])\n"),
+    ],
+)
+def test_a_new_reader_is_found(tmp_path: Path, place: str, source: str) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    assert readers(tmp_path) == {place}

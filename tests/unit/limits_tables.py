@@ -62,8 +62,8 @@ def stored(sources: Sources) -> list[str]:
 
 def memory(sources: Sources) -> list[str]:
     rows = [
-        f"`make test-net` judges each door beside a crowd of {CROWD} connections ({CROWD // QUIC_SHARE} of QUIC) of one",
-        "user or one address. All processes of the server together may grow by the sum below, and by",
+        f"`make test-net` judges each door beside a crowd of {CROWD} connections ({CROWD // QUIC_SHARE} of QUIC) of",
+        "one user or one address. All processes of the server together may grow by the sum below, and by",
         f"{_mebibytes(LEAST_BYTES)} MiB where the sum is less: connections, TLS and what Python keeps are beside it.",
         "",
         "| doors | what adds up | sum | judged at |",

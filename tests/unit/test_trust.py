@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shardd.runtime import bus as bus_module
-from shardd.runtime import bus_sockets
+from shardd.runtime import bus_link, bus_sockets
 from shardd.runtime.bus import Bus, BusError, RemoteError, RequestTimeoutError, Senders
 from shardd.runtime.trust import Trust, place_path
 from shardd.server.introductions import DIRECTORY_NAME, Introductions, make_private_listeners
@@ -197,7 +197,8 @@ for path in sys.argv[1:]:
 
 
 def test_a_message_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bus_module, "MESSAGE_BYTES_MAX", 1000)
+    for module in (bus_module, bus_link):
+        monkeypatch.setattr(module, "MESSAGE_BYTES_MAX", 1000)
 
     async def large(sender: int, payload: bytes) -> bytes:
         return bytes(1001)

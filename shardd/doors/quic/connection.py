@@ -105,7 +105,7 @@ class ClientConnection(QuicConnectionProtocol):
         self._came_at_s = self._moved_at_s = self._pinged_at_s = self._loop.time()
         self._taken = -1
         self._owed = 0  # bytes that are not kept any more, and not granted yet
-        self._over = self._gone = False
+        self._over = self._gone = self._has_begun = False
 
     # ---- events ----
 
@@ -120,6 +120,11 @@ class ClientConnection(QuicConnectionProtocol):
             self._client = asyncio.create_task(self._open())
         elif isinstance(event, ConnectionTerminated):
             self.gone()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its handshake is over."""
+        return self._client is not None
 
     def gone(self) -> None:
         """All it had is given back."""
@@ -159,9 +164,15 @@ class ClientConnection(QuicConnectionProtocol):
 
     def end(self, status: Status) -> None:
         """Closes the connection; what was written goes out before."""
-        if not self._gone:
+        if not self._has_begun:
+            self.gone()  # its handshake waits for its first turn: nothing can be told yet
+        elif not self._gone:
             self.transmit()
             self.close(error_code=int(status))
+
+    def transmit(self) -> None:
+        if self._has_begun:  # before its first datagram the connection has no path
+            super().transmit()
 
     # ---- requests ----
 
@@ -344,6 +355,7 @@ class ClientConnection(QuicConnectionProtocol):
     # ---- time ----
 
     def datagram_received(self, data: bytes | str, addr: tuple[str, int]) -> None:
+        self._has_begun = True
         super().datagram_received(data, addr)
         self._look_read()
         self._grant_owed()

@@ -30,6 +30,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from shardd.doors.door import Door
 from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
+from shardd.doors.quic.handshakes import Address, Handshakes
 from shardd.doors.quic.options import QuicOptions
 from shardd.runtime.crowds import Room
 from shardd.runtime.fair_turns import FairTurns
@@ -40,10 +41,10 @@ ALL_POLLS_BYTES_MAX: Final = 64 << 20  # of answers to polls
 ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
 ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
+DATAGRAM_BYTES_MAX: Final = 8 << 10  # that is taken: its frames are one step of the loop, up to 1.3 us for a byte
 LOOK_S: Final = 1.0
 _CID_BYTES: Final = 8
 _REPORT_INTERVAL_S: Final = 10.0
-Address = tuple[str, int]
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,9 @@ class Listener(asyncio.DatagramProtocol):
         self._connections: dict[bytes, ClientConnection] = {}
         self._all: set[ClientConnection] = set()
         self._of: Counter[str] = Counter()
+        self._datagram_bytes_max = max(DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._tokens = QuicRetryTokenHandler()
+        self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive)
         self._loop = asyncio.get_running_loop()
         self._report_at_s = 0.0
 
@@ -71,6 +74,8 @@ class Listener(asyncio.DatagramProtocol):
         self._transport = cast(Any, transport)  # a DatagramTransport of the loop has more than the type says
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
+        if len(data) > self._datagram_bytes_max:
+            return
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=_CID_BYTES)
         except ValueError:
@@ -78,11 +83,18 @@ class Listener(asyncio.DatagramProtocol):
         connection = self._connections.get(header.destination_cid)
         if connection is None:
             connection = self._admit(header, len(data), addr[:2])
-        if connection is not None:
-            try:
-                connection.datagram_received(data, addr[:2])
-            except Exception:  # of a library that reads what strangers send
-                self._failed(connection)
+        if connection is None:
+            return
+        if connection.is_whole:
+            self._receive(connection, data, addr[:2])
+        else:
+            self._handshakes.enter(connection, data, addr[:2])
+
+    def _receive(self, connection: ClientConnection, data: bytes, addr: Address) -> None:
+        try:
+            connection.datagram_received(data, addr)
+        except Exception:  # of a library that reads what strangers send
+            self._failed(connection)
 
     def error_received(self, exc: Exception) -> None:
         """The other side has no such port: the connection ends by itself."""
@@ -98,6 +110,7 @@ class Listener(asyncio.DatagramProtocol):
         if connection not in self._all:
             return
         self._all.discard(connection)
+        self._handshakes.leave(connection)
         for cid in connection.cids:
             self._connections.pop(cid, None)
         connection.cids.clear()

@@ -306,17 +306,20 @@ class Room:
 
 class SharedRoom(Room):
     """Room that nobody gives back when another one needs it: an owner has at most as much as it leaves, and an address
-    half of what its owner may still have. So another owner finds some. None owns as much as there is. Without
-    `of_addresses`, addresses have no share within an owner."""
+    half of what its owner may still have. So another owner finds some. None owns as much as there is. No owner has more
+    than `of_owner_max`. Without `of_addresses`, addresses have no share within an owner."""
 
-    def __init__(self, size_max: int, *, of_addresses: bool = True) -> None:
+    def __init__(self, size_max: int, of_owner_max: int | None = None, *, of_addresses: bool = True) -> None:
         super().__init__(size_max, size_max)
+        self._of_owner_max = size_max if of_owner_max is None else of_owner_max
         self._of_addresses = of_addresses
 
     def _is_share_full(self, owner: Hashable, address: str, size: int) -> bool:
+        has = self._owners.get(owner, _NOBODY).size
+        if has + size > self._of_owner_max:
+            return True
         if owner is None:
             return False
-        has = self._owners.get(owner, _NOBODY).size
         left = self._max - self._used - has - 2 * size  # then, beside as much as it has
         has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)

@@ -310,12 +310,17 @@ def known_of(row: Row, sources: Sources) -> set[Quantity]:
     return known
 
 
+def _is_no_status(said: Said) -> bool:
+    return "," in said.text or any(meant.unit for meant in said.quantities)
+
+
 def unchecked_of(row: Row, sources: Sources) -> list[str]:
-    """Numbers in figures of the row's value that neither constants, settings nor its files say."""
+    """Numbers in figures of the row's value that neither constants, settings nor its files say; and of what happens at
+    the bound those that are no statuses."""
     known, excused = known_of(row, sources), UNCHECKED.get(row.bound, {})
     return [
         f"{row.line}: {said.text} stands in no constant, setting or file that the row names"
-        for said in numbers_of(row.value)
+        for said in [*numbers_of(row.value), *filter(_is_no_status, numbers_of(row.at_the_bound))]
         if not (said.is_word or said.text == "1" or said.text in excused)
         and not said.quantities & known
         and not is_literal(said, row)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.hostile.matrix.memory import LEAST_BYTES, SUMS, sum_of
+from tests.hostile.matrix.memory import CROWD, LEAST_BYTES, QUIC_SHARE, SUMS, sum_of
 from tests.support.source_constants import ROOT, Number, Sources
 from tests.unit.rooms import ROOMS, Made, Shared
 from tests.unit.test_stored_bounds import BOUNDS
@@ -61,7 +61,14 @@ def stored(sources: Sources) -> list[str]:
 
 
 def memory(sources: Sources) -> list[str]:
-    rows = ["| doors | what adds up | sum | judged at |", "|---|---|---|---|"]
+    rows = [
+        f"`make test-net` judges each door beside a crowd of {CROWD} connections ({CROWD // QUIC_SHARE} of QUIC) of",
+        "one user or one address. All processes of the server together may grow by the sum below, and by",
+        f"{_mebibytes(LEAST_BYTES)} MiB where the sum is less: connections, TLS and what Python keeps are beside it.",
+        "",
+        "| doors | what adds up | sum | judged at |",
+        "|---|---|---|---|",
+    ]
     for doors, parts in SUMS.items():
         said = "; ".join(f"{part.what}: {_mebibytes(sources.of_expression(*part[1:]))} MiB" for part in parts)
         total = sum_of(doors, sources)

@@ -108,7 +108,7 @@ ROOMS: Final[dict[Made, Shared]] = {
         "bytes of requests of a door that wait for a turn at a worker", "", GIVES_WAY
     ),
     Made(_PLACES, "BEGUN_BYTES_MAX", "BEGUN_OF_USER_BYTES_MAX"): Shared(
-        "bytes of changes of a door that wait for the device", USER, STAYS
+        "bytes of changes of a door that wait for the device", f"{USER}, and not more than is left", STAYS
     ),
     Made(_PLACES, "bytes_max", "self.of_user_bytes_max"): Shared(
         "bytes of sends and stores of all doors that the engine of a worker has",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final, cast
@@ -164,6 +165,33 @@ def test_a_change_that_waits_for_the_device_leaves_its_place_and_its_user_has_a_
         device.set()
         await crowd.settle(*many, other)
         assert sorted(crowd.done) == sorted(begun) and not any(work.has_begun for work in many)
+
+    on_loop(main)()
+
+
+def test_users_whose_changes_wait_for_the_device_leave_room_to_another_one() -> None:
+    async def main() -> None:
+        crowd, device = Crowd(), asyncio.Event()
+
+        begun = Counter[str]()
+
+        async def change(name: str, work: Work) -> None:
+            try:
+                with crowd.places.beside(work):
+                    begun[name] += 1
+                    await device.wait()
+            except ShardError as error:
+                assert error.status is Status.DISCONNECTED
+            finally:
+                crowd.places.leave(work)
+
+        most, works = BEGUN_OF_USER_BYTES_MAX // ASIDE_BYTES_MIN, list[Work]()
+        for user in range(1, 7):
+            works += [crowd.begin(f"{user}", user, does=change) for _ in range(most)]
+            await asyncio.sleep(0)
+        assert [*begun.values()] == [most, most, most, most // 2, most // 4, most // 8]
+        device.set()
+        await crowd.settle(*works)
 
     on_loop(main)()
 

@@ -20,7 +20,7 @@ from shardd.doors.liftbridge import nats_audience, nats_link
 from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.metadata_rpcs import ANSWERS_MAX, NAMES_OF_REQUEST_MAX, MetadataRpcs
+from shardd.doors.liftbridge.metadata_rpcs import NAMES_OF_REQUEST_MAX, MetadataRpcs
 from shardd.doors.liftbridge.nats_audience import Audience, Subscription
 from shardd.doors.liftbridge.nats_link import NatsLink
 from shardd.doors.liftbridge.publishing import Publisher
@@ -161,57 +161,15 @@ async def test_requests_under_way_at_the_end_of_a_door_are_cancelled_in_time(mon
             writer.close()
 
 
-class Waiting:
-    """A caller of FetchMetadata whose worker does not answer until it is told to."""
-
-    def __init__(self, user: str, begun: list[str]) -> None:
-        self.line = (user,)
-        self.goes_on = asyncio.Event()
-        self._user, self._begun = user, begun
-
-    async def command(self, name: str, request: object) -> list[object]:
-        self._begun.append(self._user)
-        await self.goes_on.wait()
-        return []
-
-
-class NoStreams:
-    def streams(self) -> dict[str, object]:
-        return {}
-
-
-def fetching() -> MetadataRpcs:
-    broker = SimpleNamespace(id="b", host="h", port=1)
-    return MetadataRpcs(cast(Any, NoStreams()), cast(Any, None), cast(Any, None), cast(Any, broker))
-
-
 @on_loop
 async def test_metadata_of_too_many_names_is_refused() -> None:
     call = cast(Call, SimpleNamespace(line=("u",)))
     for streams, groups in ((NAMES_OF_REQUEST_MAX + 1, 0), (0, NAMES_OF_REQUEST_MAX + 1)):
         with pytest.raises(RpcError) as refused:
-            await fetching().fetch(call, SimpleNamespace(streams=["s"] * streams, groups=["g"] * groups))
+            await MetadataRpcs(*[cast(Any, None)] * 4).fetch(
+                call, SimpleNamespace(streams=["s"] * streams, groups=["g"] * groups)
+            )
         assert refused.value.code is StatusCode.INVALID_ARGUMENT
-
-
-@on_loop
-async def test_answers_of_metadata_beyond_those_put_together_wait_and_users_take_turns() -> None:
-    begun: list[str] = []
-    rpcs, nothing = fetching(), SimpleNamespace(streams=[], groups=[])
-    calls = [Waiting("greedy", begun) for _ in range(2 * ANSWERS_MAX)] + [Waiting("other", begun)]
-    answers = [asyncio.ensure_future(rpcs.fetch(cast(Call, call), nothing)) for call in calls]
-    await until(lambda: len(begun) >= ANSWERS_MAX)
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert begun == ["greedy"] * ANSWERS_MAX
-    for call in calls[:2]:
-        call.goes_on.set()
-    await until(lambda: len(begun) >= ANSWERS_MAX + 2)
-    assert "other" in begun
-    for call in calls:
-        call.goes_on.set()
-    async with asyncio.timeout(WAIT_S):
-        await asyncio.gather(*answers)
 
 
 @on_loop

@@ -103,6 +103,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("PENDING_BYTES_MAX", "PENDING_MESSAGES_MAX", "CLIENT_SHARE", "UNDER_WAY_BYTES_MAX"), CLIENTS),
         "TURN_MESSAGES_MAX": TURN,
     },
+    "shardd/doors/liftbridge/refusals.py": {"STORED_IN_MAX": REMEMBERED},
     "shardd/doors/liftbridge/registry.py": {"_FIND_SHARE": PART},
     "shardd/doors/liftbridge/router.py": {
         **dict.fromkeys(("REMEMBERED_SUBJECTS_MAX", "REMEMBERED_TARGETS_MAX"), REMEMBERED),
@@ -123,7 +124,11 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         ("REQUEST_BYTES_MAX", "STRANGER_BYTES_MAX", "_PAYLOAD_BYTES_MAX"), ONE_THING
     ),
     "shardd/doors/quic/connection.py": {"REQUESTS_MAX": OF_ONE, "OWED_SHARE": PART},
-    "shardd/doors/quic/listener.py": {"UNSENT_BYTES_MAX": "datagrams: more are lost, as on any path, and sent again"},
+    "shardd/doors/quic/handshakes.py": {"WAITING_MAX": OF_ONE},
+    "shardd/doors/quic/listener.py": {
+        "UNSENT_BYTES_MAX": "datagrams: more are lost, as on any path, and sent again",
+        "DATAGRAM_BYTES_MAX": ONE_THING,
+    },
     "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART"), AFTERWARDS),
     "shardd/transport/door/clients.py": {"_PORT_MAX": RANGE},
     "shardd/transport/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},

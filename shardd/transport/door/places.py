@@ -2,9 +2,9 @@
 
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
 line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A
-change that has begun, and waits for the device, stands beside in a room of its own: one user may have a quarter of it.
-A send, a store of an offset, or a poll that stores one, has room that all doors share at the worker while the engine
-has it: one user may have half of that room, and further requests of the user wait aside.
+change that has begun, and waits for the device, stands beside in a room of its own: one user may have a quarter of that
+room, and not more than is left. A send, a store of an offset, or a poll that stores one, has room that all doors share
+at the worker while the engine has it: one user may have half of that room, and further requests of the user wait aside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from shardd.protocol.errors import ShardError, Status
-from shardd.runtime.crowds import FullError, Member, Room
+from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
 from shardd.transport.door.clients import DoorClient
 
 REQUESTS_MAX: Final = 256
@@ -94,7 +94,7 @@ class Places:
         self._requests = 0
         self._bytes = 0
         self._waiting = Room(ASIDE_BYTES_MAX, ASIDE_BYTES_MAX)
-        self._begun = Room(BEGUN_BYTES_MAX, BEGUN_OF_USER_BYTES_MAX)
+        self._begun = SharedRoom(BEGUN_BYTES_MAX, BEGUN_OF_USER_BYTES_MAX, of_addresses=False)
 
     def has_room(self, unread_bytes: int) -> bool:
         """For another request, beside so many bytes of answers that the door has not read."""

@@ -19,7 +19,7 @@ from tests.hostile.matrix.crowd import Order
 from tests.hostile.matrix.door import Client
 from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max
 from tests.hostile.matrix.lines import Line
-from tests.hostile.matrix.memory import process_bytes_max
+from tests.hostile.matrix.memory import QUIC_SHARE, process_bytes_max
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import MatrixServer
 
@@ -29,7 +29,6 @@ _PACE_S: Final = 0.005
 _LOOK_S: Final = 0.25
 _MEMORY: Final = re.compile(r"skmem:\(r(\d+),rb\d+,t(\d+),tb\d+,f(\d+),w(\d+),")  # come, sent, ahead, queued
 _DEAD: Final = "gives no sign of life"
-_QUIC_SHARE: Final = 5  # a client of QUIC costs its own process as much as several of TCP
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +176,7 @@ def judged(watch: Watch, line: Line, count: int, *, nice: int = 0, bounds: Bound
     """One line, once."""
     bounds, server = bounds or Bounds(), watch.server
     served, logged, rested_bytes = server.served(), len(server.log()), watch.process_bytes()
-    count = max(1, count // _QUIC_SHARE) if line.door == QUIC else count
+    count = max(1, count // QUIC_SHARE) if line.door == QUIC else count
     probes, findings = probes_of(server, line), list[str]()
     reports: list[Report] = []
     most_process = most_kernel = most_come = 0

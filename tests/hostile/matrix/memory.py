@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 from tests.support.source_constants import Sources
 
 CROWD: Final = 200
-"""Connections of an attacker; of QUIC a fifth of them."""
+"""Connections of an attacker."""
+QUIC_SHARE: Final = 5
+"""Of QUIC this part of them: such a client costs its own process as much as several of TCP."""
 
 
 class Part(NamedTuple):

@@ -4,7 +4,10 @@ command of the tree is tried, or has a reason."""
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,6 +16,7 @@ import pytest
 
 from shardd.client import SyncClient
 from shardd.protocol.codes import Code
+from tests.cli.test_processes import SHARDD
 from tests.cli.transcript import Shell
 from tests.support import wire
 from tests.support.command_tree import commands
@@ -49,6 +53,13 @@ REASONS: Final = {
 }
 _SPARK: Final = "--servers ADDRESS --option username=iggy --option password=iggy"
 _TOPIC: Final = "id:0 id:0"
+HARMLESS: Final = "fl\u00fcge.2026-11_a"
+# "touched" is in names that a shell would carry out, or take apart
+ACTIVE: Final = (
+    "$(touched)", "\\$(touched)", "`touched`", "\\`touched`", "'; touched; '", '"; touched; "', '\\"; touched; \\"',
+    "a touched", "touched;", "touched*", "~touched", "--touched", "=touched", "touched\\", HARMLESS,
+)  # fmt: skip
+WAIT_S: Final = 60.0
 # by command: its lines, in which each name is a quoted word
 CASES: Final = {
     "top": ("--once --interval 0.1", "--once --interval 0.1 --json"),
@@ -170,6 +181,32 @@ def test_hostile_name_is_shown_escaped(shell: Shell, server: Server, command: st
     for line in CASES[command]:
         said = said_by(shell, server.data_dir, f"{command} {line}".rstrip())
         assert all(each.isprintable() for each in said.split("\n")), (line, said)
+
+
+@pytest.mark.parametrize("program", ["bash", "zsh"])
+def test_names_that_a_shell_would_carry_out_are_not_completed(server: Server, tmp_path: Path, program: str) -> None:
+    """Scripts of completion evaluate what they are given."""
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        for name in ACTIVE:
+            client.create_stream(name)
+    words = "shardd stream get "
+    asked = {"_SHARDD_COMPLETE": f"complete_{program}", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    asked |= {
+        "_TYPER_COMPLETE_ARGS": words,
+        "SHARDD_URL": f"shardd://iggy:iggy@{server.address}",
+        "HOME": str(tmp_path),
+    }
+    said, ends_s = "", time.monotonic() + WAIT_S
+    try:
+        while HARMLESS not in said and time.monotonic() < ends_s:  # a busy server is not waited for
+            done = subprocess.run(SHARDD, env={**os.environ, **asked}, capture_output=True, timeout=WAIT_S)
+            said = done.stdout.decode()
+    finally:
+        with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+            for name in ACTIVE:
+                client.delete_stream(name)
+    assert HARMLESS in said
+    assert "touched" not in said and "2J" not in said and "2J" not in done.stderr.decode()
 
 
 def test_every_command_is_tried_with_hostile_names_or_has_a_reason() -> None:

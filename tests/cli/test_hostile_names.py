@@ -18,6 +18,7 @@ from shardd.client import SyncClient
 from shardd.protocol.codes import Code
 from tests.cli.test_processes import SHARDD
 from tests.cli.transcript import Shell
+from tests.migration.liftbridge_source import Entry, write_stream
 from tests.support import wire
 from tests.support.command_tree import commands
 from tests.support.server import ONE_SHARD, Server
@@ -48,7 +49,6 @@ REASONS: Final = {
     "consume": "prints messages as they are",
     "message tail": "prints messages as they are",
     "message export": "writes messages for programs",
-    "import liftbridge": "tests/migration/test_liftbridge_import.py tries it",
     "backup restore": "needs a backup of its own: `backup verify` prints the same sentences",
 }
 _SPARK: Final = "--servers ADDRESS --option username=iggy --option password=iggy"
@@ -84,6 +84,11 @@ CASES: Final = {
     "group create": (f"{_TOPIC} MADE", f"{_TOPIC} NAME", f"{_TOPIC} MADE -o json"),
     "group delete": (f"{_TOPIC} id:0", f"{_TOPIC} MADE --yes", f"{_TOPIC} MADE"),
     "group seek": (f"{_TOPIC} id:0 --to-latest --dry-run", f"{_TOPIC} id:0 --to-latest"),
+    "import liftbridge": (
+        "HOME/liftbridge --data HOME/imported --dry-run",
+        "HOME/liftbridge --data HOME/imported --dry-run --json",
+        "HOME/liftbridge --data HOME/imported --with-default-root-credentials",
+    ),
     "message import": (f"{_TOPIC} --dry-run",),
     "message count": (_TOPIC, "NAME no"),
     "offset list": (f"{_TOPIC}", f"{_TOPIC} id:0", f"{_TOPIC} NAME", f"{_TOPIC} --unused"),
@@ -152,7 +157,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shell(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    return Shell(server.address, tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
+    write_stream(home / "liftbridge", NAME, {0: [Entry(0, b"x", subject=NAME)]})
+    return Shell(server.address, home)
 
 
 def said_by(shell: Shell, data: Path, line: str) -> str:

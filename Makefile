@@ -261,6 +261,10 @@ test-net: native ## crowds at every door, as every role, in every way: what they
 test-net-engine: native ## what bad clients of the classic port cost a healthy one; 10,000 idle connections
 	@$(BIN)/python -m tests.hostile.net
 
+.PHONY: test-unread
+test-unread: native ## the largest answers of every door, which 1,500 connections of one address do not read
+	@$(PYTEST) -s -m slow tests/doors/test_unread_answers.py -k 1500 $(PYTEST_ARGS)
+
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
 	@$(PYTEST) -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
 

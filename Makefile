@@ -262,6 +262,10 @@ test-net-engine: native ## what bad clients of the classic port cost a healthy o
 	@$(BIN)/python -m tests.hostile.net
 	@$(PYTEST) -s -m slow tests/doors/test_waiters_measured.py
 
+.PHONY: test-unread
+test-unread: native ## the largest answers of every door, which 1,500 connections of one address do not read
+	@$(PYTEST) -s -m slow tests/doors/test_unread_answers.py -k 1500 $(PYTEST_ARGS)
+
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
 	@$(PYTEST) -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py
 

@@ -78,6 +78,15 @@ def other_key_phases(client: QuicClient) -> list[bytes]:
     return [sealed(client._quic, b"\x01" + _PADDING, phase=other) for _ in range(DATAGRAMS)]
 
 
+def gaps_in_the_handshake(client: QuicClient) -> list[bytes]:
+    """Single bytes behind what TLS has read, each with a gap before it."""
+    made, each = [], PAYLOAD_BYTES // 7
+    for first in range(0, DATAGRAMS * each, each):
+        offsets = (1000 + 2 * number for number in range(first, first + each))
+        made.append(sealed(client._quic, b"".join(b"\x06%b\x01x" % struct.pack(">I", 1 << 31 | at) for at in offsets)))
+    return made
+
+
 def nonsense(client: QuicClient) -> list[bytes]:
     """Packets that nobody can open."""
     return [b"\x40" + client._quic._peer_cid.cid + bytes(PAYLOAD_BYTES)] * DATAGRAMS
@@ -94,6 +103,7 @@ QUIC_INPUTS: Final[dict[str, Datagrams]] = {
     "quic: limits of a stream": frames_of_open_stream(bytes([0x11, _OPEN_STREAM, 1])),
     "quic: empty frames of a stream that is over": frames(bytes([0x0A, _STREAM, 0])),
     "quic: empty frames of the handshake": frames(b"\x06\0\0"),
+    "quic: gaps in the handshake": gaps_in_the_handshake,
     "quic: acknowledgements": frames(b"\x02\0\0\0\0"),
     "quic: connection ids that are known": frames(b"\x18\x01\0\x08" + bytes(24)),
     "quic: nothing left to send": frames(b"\x14\0"),

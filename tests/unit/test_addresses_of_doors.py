@@ -19,6 +19,7 @@ from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
 from shardd.doors.liftbridge.nats_connection import NatsConnection
 from shardd.doors.unread import Answers
+from tests.unit.test_quic_handshakes import Client, Wire, let_run, listening
 
 SHARDD: Final = Path(__file__).parents[2] / "shardd"
 ADDRESS: Final = re.compile(r"peername|addr\[0\]|\.peer\(\)|rpartition\(\":\"\)\[0\]")
@@ -89,7 +90,20 @@ def of_nats_connection(host: str) -> str:
     return asyncio.run(connect())
 
 
-@pytest.mark.parametrize("counted_as", [of_http_call, of_grpc_call, of_nats_connection])
+def of_quic_connection(host: str) -> str:
+    async def connect() -> str:
+        wire = Wire()
+        listener = listening(wire)
+        Client(listener, wire, host, 5)
+        await let_run(lambda: bool(listener._all))
+        (connection,) = listener._all
+        listener.close()
+        return connection.host
+
+    return asyncio.run(connect())
+
+
+@pytest.mark.parametrize("counted_as", [of_http_call, of_grpc_call, of_nats_connection, of_quic_connection])
 def test_hosts_of_one_network_are_counted_as_one_address(counted_as: Callable[[str], str]) -> None:
     assert counted_as(FIRST) == counted_as(OTHER_OF_IT) != counted_as(OF_ANOTHER)
     assert counted_as(MAPPED) == counted_as(PLAIN)

@@ -11,7 +11,7 @@ from pathlib import Path
 def told_by(program: str) -> str:
     """What a process of its own prints: the collector is one of a process."""
     head = """
-        import asyncio, gc, sys, weakref
+        import asyncio, gc, sys, time, weakref
         from shardd.runtime import collector
         from shardd.runtime.collector import Collector
 
@@ -82,13 +82,15 @@ def test_old_garbage_goes_when_there_is_twice_as_much() -> None:
 def test_old_garbage_of_few_blocks_goes_when_its_time_has_come() -> None:
     program = """
         loop = asyncio.new_event_loop()
-        kept = Collector(loop, all_after_s=0.05)
+        time.monotonic = lambda: 0.0
+        kept = Collector(loop, all_after_s=60.0)
         kept.start()
         old = cycle()
         gone = weakref.ref(old)
         more = [[number] for number in range(50_000)]
         del old
-        loop.run_until_complete(asyncio.sleep(0.1))
+        loop.run_until_complete(asyncio.sleep(0))
+        time.monotonic = lambda: 60.0
         stays = gone() is not None
         more += [[number] for number in range(50_000)]
         loop.run_until_complete(asyncio.sleep(0))

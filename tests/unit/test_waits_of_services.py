@@ -14,15 +14,20 @@ PRIMITIVES: Final = {"Lock", "Semaphore", "BoundedSemaphore", "Condition"}
 
 
 def primitives(tree: ast.AST) -> list[str]:
-    """Locks of asyncio that a module makes."""
+    """Locks of asyncio that a module makes, or hands to what makes them (`default_factory=asyncio.Lock`)."""
+    notes = set[ast.AST]()
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns"):
+            if (note := getattr(node, name, None)) is not None:
+                notes.update(ast.walk(note))
     return [
-        node.func.attr
+        node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "asyncio"
-        and node.func.attr in PRIMITIVES
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "asyncio"
+        and node.attr in PRIMITIVES
+        and node not in notes
     ]
 
 
@@ -34,6 +39,7 @@ LINES: Final = {
     "doors/liftbridge/turns.py": (["Lock"], "changes of one partition of cursors wait for the same device"),
     "doors/quic/connection.py": (["Semaphore", "Lock"], "of one connection"),
     "engine/calls.py": (["Lock"], "held for turns of the loop; tests/unit/test_calls_under_way.py"),
+    "groups/hub.py": (["Lock"], "of one group, whose members wait for the same rebalancing"),
     "metadata/replica.py": (["Lock"], "records of shard 0, no requests"),
     "metadata/writer.py": (["Lock"], "one append; requests wait `beside()`: tests/doors/test_waiters_and_places.py"),
     "runtime/helper_threads.py": (
@@ -69,6 +75,10 @@ def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str)
 
 def test_the_walk_over_services_would_find_a_lock() -> None:
     assert primitives(ast.parse("class A:\n    def __init__(self):\n        self.x = asyncio.Lock()\n")) == ["Lock"]
+    assert primitives(ast.parse("class A(Struct):\n    x: asyncio.Lock = field(default_factory=asyncio.Lock)\n")) == [
+        "Lock"
+    ]
+    assert primitives(ast.parse("def f(lock: asyncio.Lock) -> asyncio.Lock: ...\n")) == []
 
 
 def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aioquic._buffer import Buffer
-from aioquic.quic.connection import MAX_STREAM_DATA_FRAME_CAPACITY, Limit, QuicConnection
-from aioquic.quic.packet import QuicFrameType
+from aioquic.quic.connection import MAX_STREAM_DATA_FRAME_CAPACITY, Limit, QuicConnection, QuicConnectionError
+from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 
+GAPS_MAX: Final = 256  # of a stream, between what has come: each frame looks at all of them
+HANDSHAKE_GAPS_MAX: Final = 16  # of the bytes of TLS
 _DROPPED_MIN: Final = 64  # streams that are remembered after their end, before these are looked for
 
 
@@ -93,7 +95,12 @@ class BoundedQuic(QuicConnection):
     def _handle_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
         stream_id = _stream_id_of(buf)
         super()._handle_stream_frame(context, frame_type, buf)
+        _check_gaps(self._streams.get(stream_id), GAPS_MAX, frame_type)
         self._free(stream_id)
+
+    def _handle_crypto_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
+        super()._handle_crypto_frame(context, frame_type, buf)
+        _check_gaps(self._crypto_streams.get(context.epoch), HANDSHAKE_GAPS_MAX, frame_type)
 
     def _handle_reset_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
         stream_id = _stream_id_of(buf)
@@ -122,6 +129,12 @@ class BoundedQuic(QuicConnection):
         frame.push_uint_var(stream.stream_id)
         frame.push_uint_var(stream.max_stream_data_local)
         stream.max_stream_data_local_sent = stream.max_stream_data_local
+
+
+def _check_gaps(stream: QuicStream | None, gaps_max: int, frame_type: int) -> None:
+    """The library takes any number of gaps: 100 KB of single bytes with gaps cost up to a second for each datagram."""
+    if stream is not None and len(stream.receiver._ranges) > gaps_max:
+        raise QuicConnectionError(QuicErrorCode.INTERNAL_ERROR, frame_type, "too many gaps in a stream")
 
 
 def _delivered_bytes(stream: QuicStream) -> int:

@@ -258,8 +258,13 @@ test-net: native ## crowds at every door, as every role, in every way: what they
 	@$(BIN)/python -m tests.hostile.matrix --lines "$(LINES)" $(NET_ARGS)
 
 .PHONY: test-net-engine
-test-net-engine: native ## what bad clients of the classic port cost a healthy one; 10,000 idle connections
+test-net-engine: native ## what bad clients of the classic port cost a healthy one, crowds that wait a stranger; 10,000 idle
 	@$(BIN)/python -m tests.hostile.net
+	@$(PYTEST) -s -m slow tests/doors/test_waiters_measured.py
+
+.PHONY: test-unread
+test-unread: native ## the largest answers of every door, which 1,500 connections of one address do not read
+	@$(PYTEST) -s -m slow tests/doors/test_unread_answers.py -k 1500 $(PYTEST_ARGS)
 
 crash-backup: native ## backups that are killed, and everything that a server does meanwhile, at every step of one
 	@$(PYTEST) -s -m slow tests/crash/test_backup.py tests/unit/test_backup_races.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, Final
@@ -12,6 +13,8 @@ import typer
 from shardd.cli.declared import Argument, Command, Family, Lister, Parameter
 
 _COMPLETION_TIMEOUT_S: Final = 2.0
+# Other names are not completed: scripts of shells put them into the line as they are, and that of zsh evaluates them.
+_COMPLETED: Final = re.compile(r"\w[\w.,:@%+/=-]*")
 
 
 @cache
@@ -71,7 +74,7 @@ def _completed(names: Lister) -> Callable[[typer.Context, str], list[str]]:
                 return await names(client, ctx.params)
 
         try:
-            return [name for _, name in awaited(ask()) if name.startswith(incomplete)]
+            return [name for _, name in awaited(ask()) if name.startswith(incomplete) and _COMPLETED.fullmatch(name)]
         except (ClientError, KeyError, TimeoutError, OSError):
             return []  # nothing is said while somebody types
 

@@ -8,6 +8,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
@@ -20,9 +21,11 @@ from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.introductions import Client, Introductions, host_of
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.taking import LOOK_S, Taking, bound, reset_at_close
+from shardd.doors.unread import UNREAD, Answers, CountedAnswers, Unread
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
 
 PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
+UNWRITTEN_BYTES_MAX: Final = 16 << 10  # of a connection, that the kernel has not taken: then no more is written
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
 _LOOKS_AT_ONCE: Final = 128  # in a turn of the loop
@@ -46,9 +49,10 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Peer:
     """The connection that a request has come by."""
 
-    def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:
+    def __init__(self, transport: asyncio.Transport, flow: FlowControl, unread: Unread) -> None:
         self._transport = transport
         self._flow = flow
+        self._unread = unread
 
     @property
     def is_gone(self) -> bool:
@@ -58,6 +62,15 @@ class Peer:
     def abort(self) -> None:
         """What was written and not taken is dropped."""
         _reset(self._transport)
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """What is written meanwhile has room of its own."""
+        self._unread.is_held = True
+        try:
+            yield
+        finally:
+            self._unread.is_held = False
 
     async def taken(self) -> None:
         """Until the client has what was written but for a rest of 64 KiB that the kernel has, or the connection is
@@ -79,7 +92,7 @@ async def serve_app(
     proxies = TrustedProxies(limits.proxies)
     if proxies:
         application = BoundedClients(application, requests_of_client(limits))
-    application = logged(HostCheck(application, hosts))
+    application = logged(CountedAnswers(HostCheck(application, hosts)))
     if proxies:
         application = ForwardedFor(application, proxies)
     server = _Server(application, listener, limits, ready, tls)
@@ -104,8 +117,10 @@ class _Server(uvicorn.Server):
         tls: ssl.SSLContext | None,
     ) -> None:
         self._crowd = AsgiCrowd(limits)
+        self._answers = Answers()
         crowd = self._crowd if tls is None else None
-        bounded = type("BoundedProtocol", (_BoundedProtocol,), {"limits": limits, "crowd": crowd})
+        shared = {"limits": limits, "crowd": crowd, "answers": self._answers}
+        bounded = type("BoundedProtocol", (_BoundedProtocol,), shared)
         config = uvicorn.Config(
             application,
             http=bounded,
@@ -151,6 +166,7 @@ class _Server(uvicorn.Server):
                 await asyncio.sleep(0)
             connection.look(now_s)
         self._crowd.look(now_s)
+        self._answers.shrink()
         self._introductions.report(now_s)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -187,6 +203,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     limits: AsgiLimits
     crowd: AsgiCrowd | None  # None: it is counted where its TLS is
+    answers: Answers
     introduced: Client | None = None  # what a PROXY protocol header has told
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -202,6 +219,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+        self.unread = Unread(self.answers, transport, self.flow, partial(_reset, transport))
+        self._peer = Peer(transport, self.flow, self.unread)
+        transport.set_write_buffer_limits(UNWRITTEN_BYTES_MAX)
         self.client = self.introduced or self.client
         transport.max_size = READ_BYTES_MAX  # type: ignore[attr-defined]  # of a socket; over TLS it means nothing
         self._watch_head()
@@ -211,7 +231,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         self._entered = False
         if self.crowd is not None:
-            self.crowd.leave(self._host, self.transport.get_extra_info("socket"))
+            self.crowd.leave(self._host, self.transport.get_extra_info("socket"), self.unread)
         self._stop_watching()
         super().connection_lost(exc)
 
@@ -233,7 +253,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._in_head, self._head_bytes = True, 0
             self._watch_head()
         super().on_message_begin()
-        self.scope[PEER] = Peer(self.transport, self.flow)  # type: ignore[typeddict-unknown-key]
+        self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
+        self.scope[UNREAD] = self.unread  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Fields behind a body are none of the head: uvicorn would put them there, and the application believe them."""
@@ -275,8 +296,12 @@ class _BoundedProtocol(HttpToolsProtocol):
     def look(self, now_s: float) -> None:
         """Every now and then: an answer that keeps coming is waited for."""
         connection = self.transport.get_extra_info("socket")
-        if connection is not None and self._taking.is_late(connection, now_s, self.transport.get_write_buffer_size()):
+        if connection is None:
+            return
+        if self._taking.is_late(connection, now_s, self.unread.unsent_bytes()):
             _reset(self.transport)
+        else:
+            self.unread.look(has_everything=self._taking.since_s is None)
 
     def timeout_keep_alive_handler(self) -> None:
         """Who does not even take a small answer is not waited for."""

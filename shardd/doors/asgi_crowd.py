@@ -11,6 +11,7 @@ import msgspec
 
 from shardd.doors.forwarded import PROXIES, TrustedProxies
 from shardd.doors.taking import Connection, Taking, is_reset, left_of, reset_at_close
+from shardd.doors.unread import Unread
 from shardd.runtime.networks import network_of_host
 
 INTRODUCTIONS: Final = "introductions"
@@ -43,7 +44,7 @@ class AsgiCrowd:
         self._proxies = TrustedProxies(limits.proxies)
         self._of: Counter[str] = Counter()
         self._all = 0
-        self._lingering: dict[socket.socket, tuple[str, Taking]] = {}
+        self._lingering: dict[socket.socket, tuple[str, Taking, Unread | None]] = {}
 
     def counted_as(self, host: str) -> str:
         """What `enter` and `leave` call it. Connections of trusted proxies have the places that any address may have
@@ -67,12 +68,12 @@ class AsgiCrowd:
             return introductions_of(self._limits)
         return self._limits.connections_per_address_max
 
-    def leave(self, host: str, connection: Connection | None = None) -> None:
-        """`connection`: as its transport closes it."""
-        if connection is None or not self._lingers(host, connection):
-            self._left(host)
+    def leave(self, host: str, connection: Connection | None = None, unread: Unread | None = None) -> None:
+        """`connection`: as its transport closes it. `unread`: what has its room for as long as it counts."""
+        if connection is None or not self._lingers(host, connection, unread):
+            self._left(host, unread)
 
-    def _lingers(self, host: str, connection: Connection) -> bool:
+    def _lingers(self, host: str, connection: Connection, unread: Unread | None) -> bool:
         """Whether it goes on as a descriptor that is closed once its client has everything. One that was reset
         cannot be shut down: its bytes stay in the kernel, but there is no client for them."""
         descriptor = connection.fileno()
@@ -87,20 +88,31 @@ class AsgiCrowd:
         except OSError:
             rest.close()
             return False
-        self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s)
+        self._lingering[rest] = host, Taking(self._limits.slow_reader_timeout_s), unread
+        if unread is not None:
+            unread.linger(rest, lambda: self._end(rest, late=True))
         return True
 
     def look(self, now_s: float) -> None:
-        for rest, (host, taking) in [*self._lingering.items()]:
+        for rest, (_, taking, unread) in [*self._lingering.items()]:
+            if rest not in self._lingering:
+                continue  # it gave way to one before it
             late = taking.is_late(rest, now_s)
-            if late:
-                reset_at_close(rest)
             if late or taking.since_s is None:
-                del self._lingering[rest]
-                rest.close()
-                self._left(host)
+                self._end(rest, late=late)
+            elif unread is not None:
+                unread.look(has_everything=False)
 
-    def _left(self, host: str) -> None:
+    def _end(self, rest: socket.socket, *, late: bool) -> None:
+        host, _, unread = self._lingering.pop(rest)
+        if late:
+            reset_at_close(rest)
+        rest.close()
+        self._left(host, unread)
+
+    def _left(self, host: str, unread: Unread | None = None) -> None:
+        if unread is not None:
+            unread.leave()
         self._all -= 1
         self._of[host] -= 1
         if not self._of[host]:

@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol
 
 from shardd.doors.introductions import Client, host_of
 from shardd.doors.taking import Connection
+from shardd.doors.unread import WIRE, Unread
 from shardd.runtime.networks import network_of_host
 
 PER_ADDRESS: Final = 64  # steps in a second
+WIRE_BYTES_MAX: Final = 16 << 10  # of records that the kernel has not taken: then no more are made
 BEHIND_OTHERS: Final = 3  # times as long as a step of the many took have the others
 
 
@@ -85,7 +87,7 @@ class Crowd(Protocol):
     def counted_as(self, host: str) -> str: ...
     def is_of_proxies(self, counted_as: str) -> bool: ...
     def enter(self, host: str) -> bool: ...
-    def leave(self, host: str, connection: Connection | None = None) -> None: ...
+    def leave(self, host: str, connection: Connection | None = None, unread: Unread | None = None) -> None: ...
 
 
 _Tls: Any = sslproto.SSLProtocol  # what it is made of is not public; tests/doors/test_http_handshakes.py holds it
@@ -108,13 +110,16 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._host, self._counted_as = network_of_host(host), self._crowd.counted_as(host)
         self._entered = self._crowd.enter(self._counted_as)
         super().connection_made(transport)
+        self._extra[WIRE] = transport
+        transport.set_write_buffer_limits(WIRE_BYTES_MAX)
         if not self._entered:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._entered:
             self._entered = False
-            self._crowd.leave(self._counted_as, self._transport.get_extra_info("socket"))
+            unread: Unread | None = getattr(self._app_protocol, "unread", None)  # None: its handshake was not over
+            self._crowd.leave(self._counted_as, self._transport.get_extra_info("socket"), unread)
         super().connection_lost(exc)
 
     def _do_handshake(self) -> None:

@@ -70,6 +70,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
     collector = Collector(asyncio.get_running_loop(), GROWTH_BLOCKS_MIN, ALL_AFTER_S)
 
     def ready() -> None:
+        progress.is_watched = True
         collector.start()  # what the door needs to serve is there: no collection looks at it again
         control.ready()
 

@@ -7,6 +7,7 @@ rounds: each socket that has something has its place before any other has its se
 from __future__ import annotations
 
 import asyncio
+import logging
 import selectors
 import time
 from asyncio import sslproto
@@ -19,15 +20,18 @@ EVENTS_MAX: Final = 64  # of one turn
 CALLBACKS_MAX: Final = 64  # of those that were ready before it
 ACCEPTS_MAX: Final = 16  # connections of a listener, each of which is some callbacks of the next turns
 READ_BYTES_MAX: Final = 16 << 10  # of a stranger, in one event: parsers take up to 2 us for a byte
+_log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Moved by the loop; read by any thread."""
+    """Moved by the loop; read by any thread. `is_watched`: long turns are counted; before the door serves, each of its
+    imports is one."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "is_watched", "long_turns")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.long_turns = 0
+        self.is_watched = False
 
     def step(self) -> None:
         self.count += 1
@@ -42,6 +46,7 @@ class BoundedSelector(selectors.EpollSelector):
         self._cpu_s = cpu_s
         self._events_max = EVENTS_MAX
         self._began_s = cpu_s()
+        self._reported_from_s = TURN_S
         self._told: set[int] = set()  # in this round
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -57,8 +62,18 @@ class BoundedSelector(selectors.EpollSelector):
         used_s = self._cpu_s() - self._began_s
         if used_s > TURN_S:
             self._events_max = max(1, self._events_max // 2)
+            if self._progress.is_watched:
+                self._count_long_turn(used_s)
         elif used_s < TURN_S / 2:
             self._events_max = min(EVENTS_MAX, self._events_max + 1)
+
+    def _count_long_turn(self, used_s: float) -> None:
+        """A turn that is twice as long as the longest one before it is a line of the log: a few lines in all."""
+        self._progress.long_turns += 1
+        if used_s >= self._reported_from_s:
+            self._reported_from_s = 2 * used_s
+            words = "a turn of the door computed for %.0f ms; others waited (turns above %.0f ms so far: %d)"
+            _log.info(words, used_s * 1000, TURN_S * 1000, self._progress.long_turns)
 
     def _next_of(self, ready: list[tuple[selectors.SelectorKey, int]]) -> list[tuple[selectors.SelectorKey, int]]:
         waiting = [each for each in ready if each[0].fd not in self._told]

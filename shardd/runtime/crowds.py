@@ -199,6 +199,19 @@ class Room:
             self._count(member, size - member.size)
             self._wake()
 
+    def shrink(self) -> None:
+        """Where members have turned out to be more than fits, those that are not at work give way: the newest of the
+        owner with most first."""
+        while self._used > self._max and (victim := self._newest_of_most()) is not None:
+            self._count(victim, -victim.size)
+            victim.give_way()
+        self._wake()
+
+    def _newest_of_most(self) -> Member | None:
+        yielding = (each for each in self._owners.values() if each.yielding)
+        largest = max(yielding, key=lambda each: each.size, default=_NOBODY)
+        return next((each for each in reversed(largest.members) if not each.at_work), None)
+
     def works(self, member: Member) -> None:
         """From now on it is at work."""
         member.end_grace()

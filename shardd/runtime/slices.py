@@ -5,7 +5,7 @@ they get one slice in each turn of the loop. Heartbeats, sends and polls go on b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from shardd.runtime.fair_turns import FairTurns
@@ -16,20 +16,23 @@ T = TypeVar("T")
 
 
 class Slices:
-    """One for each kind of work of a worker, used on its loop thread. One computation after the other, as they come:
-    the memory that they need until they are done is that of one."""
+    """One for each kind of work of a worker, used on its loop thread. One computation after the other: the memory that
+    they need until they are done is that of one. Those that wait take turns by `path` (FairTurns), which is of one
+    length for all computations of one kind."""
 
     def __init__(self) -> None:
-        self._turn = FairTurns(1)  # under one path: first come, first served
+        self._turn = FairTurns(1)
         self._used_s = 0.0  # in this turn of the loop
 
-    async def run(self, steps: Iterable[object], wanted: Callable[[], bool] | None = None) -> None:
+    async def run(
+        self, steps: Iterable[object], wanted: Callable[[], bool] | None = None, path: Sequence[str] = ()
+    ) -> None:
         """Takes every step; one alone should be far below a slice. `wanted` is asked before each slice but one that
         begins at once: `UnwantedError` when it says no.
         """
         loop, work = asyncio.get_running_loop(), iter(steps)
         waited = self._turn.is_busy
-        async with self._turn.turn(()):
+        async with self._turn.turn(path):
             while True:
                 if self._used_s >= SLICE_MS / 1000:
                     await asyncio.sleep(0)  # behind `_next_turn`
@@ -39,7 +42,7 @@ class Slices:
                 if self._take(work, loop):
                     return
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def call(self, function: Callable[[], T], path: Sequence[str] = ()) -> T:
         """What `function()` returns or raises; as one step, in its turn."""
         made: list[T] = []
 
@@ -47,7 +50,7 @@ class Slices:
             made.append(function())
             yield
 
-        await self.run(step())
+        await self.run(step(), path=path)
         return made[0]
 
     def _take(self, work: Iterator[object], loop: asyncio.AbstractEventLoop) -> bool:

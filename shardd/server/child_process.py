@@ -192,7 +192,11 @@ class ChildProcess:
     def hangs(self, now: float) -> bool:
         starting = self.state is ProcessState.STARTING and not self.control_ended
         timeout_ms = STARTUP_TIMEOUT_MS if starting else self._heartbeat_timeout_ms
-        return self.running and now - self._last_seen > timeout_ms / 1000
+        return self.running and self.silence_s(now) > timeout_ms / 1000
+
+    def silence_s(self, now: float) -> float:
+        """Since its last sign of life, without what is forgiven."""
+        return now - self._last_seen
 
     def forgive(self, pause_s: float) -> None:
         """It cannot be blamed for so much of its silence: the supervisor itself did not run, or it stands still."""

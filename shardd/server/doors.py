@@ -187,7 +187,10 @@ class DoorKeeper:
                 door.forgive(supervisor_pause_s)
             door.forgive(door.starved_s(now))
             if door.hangs(now):
-                _log.error("door %s (process %d) gives no sign of life; it is replaced", door.name, door.pid)
+                _log.error(
+                    "door %s (process %d) gives no sign of life; it is replaced after %.3f s",
+                    *(door.name, door.pid, door.silence_s(now)),
+                )
                 door.kill()
                 door.forgive(10.0)  # its death arrives through the pidfd; until then one line is enough
             if door.state is ProcessState.DOWN and door.respawns and now >= door.restart_at:

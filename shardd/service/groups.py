@@ -212,7 +212,7 @@ class GroupService:
 
     async def poll(self, identity: Identity, request: requests.PollMessages) -> NothingPolled | ByEngine:
         """1009, 2010, 41, 5000, 5006."""
-        return await self._turns.call(lambda: self._poll(identity, request))
+        return await self.in_turn(identity, lambda: self._poll(identity, request))
 
     def _poll(self, identity: Identity, request: requests.PollMessages) -> NothingPolled | ByEngine:
         state = self._metadata.state
@@ -259,9 +259,9 @@ class GroupService:
         self._engine.resume(session.connection)
         return True
 
-    async def in_turn(self, function: Callable[[], T]) -> T:
-        """What `function()` returns or raises, when it is its turn."""
-        return await self._turns.call(function)
+    async def in_turn(self, identity: Identity, function: Callable[[], T]) -> T:
+        """What `function()` returns or raises, when it is the turn of the user."""
+        return await self._turns.call(function, (str(identity.user),))
 
     def commits_natively(self, identity: Identity, topic: Topic, group: ConsumerGroup, partition: int | None) -> bool:
         """Whether the engine executes the commit in hand; `in_turn`. `ShardError` 30, 5006."""

@@ -19,7 +19,7 @@ Id = TypeVar("Id", int, str)
 
 
 class LongAnswers:
-    """One per worker, loop thread only. They take turns: together they get one slice in a turn of the loop."""
+    """One per worker, loop thread only. Users take turns: together they get one slice in a turn of the loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -31,7 +31,7 @@ class LongAnswers:
         8 and close when they take longer than a slice and the client has left meanwhile.
         """
         try:
-            await self._slices.run(steps, lambda: base.waits(self._connections, identity))
+            await self._slices.run(steps, lambda: base.waits(self._connections, identity), (str(identity.user),))
         except UnwantedError:
             raise ShardError(Status.DISCONNECTED, "it has left before its turn", close=True) from None
 

@@ -117,7 +117,7 @@ class OffsetService:
                 return None
             return self._begin(identity, stream, topic, group, request)
 
-        work = await self._groups.in_turn(begin)
+        work = await self._groups.in_turn(identity, begin)
         if work is None:
             return ByEngine.ANSWERED
         session, membership, known, home = work
@@ -168,7 +168,7 @@ class OffsetService:
                 raise RuntimeError("it was a group before its turn came")
             return self._begin(identity, stream, topic, group, request)
 
-        session, membership, known, home = await self._groups.in_turn(begin)
+        session, membership, known, home = await self._groups.in_turn(identity, begin)
         try:
             async with handed_over():
                 await self._calls.delete_offset(home, ConsumerKind.GROUP, known.offsets_id, membership.generation)

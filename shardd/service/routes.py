@@ -116,7 +116,7 @@ class RouteService:
                 )
                 entered.append(True)
 
-            await self._slices.run(steps())
+            await self._slices.run(steps(), path=(str(identity.user),))
 
     def _know(self, stream: Stream, topic: Topic) -> Iterator[None]:
         """Enters the partitions of a topic, which all of its routes share, unless they are known or it changes

@@ -4,7 +4,10 @@ command of the tree is tried, or has a reason."""
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,7 +16,9 @@ import pytest
 
 from shardd.client import SyncClient
 from shardd.protocol.codes import Code
+from tests.cli.test_processes import SHARDD
 from tests.cli.transcript import Shell
+from tests.migration.liftbridge_source import Entry, write_stream
 from tests.support import wire
 from tests.support.command_tree import commands
 from tests.support.server import ONE_SHARD, Server
@@ -44,11 +49,17 @@ REASONS: Final = {
     "consume": "prints messages as they are",
     "message tail": "prints messages as they are",
     "message export": "writes messages for programs",
-    "import liftbridge": "tests/migration/test_liftbridge_import.py tries it",
     "backup restore": "needs a backup of its own: `backup verify` prints the same sentences",
 }
 _SPARK: Final = "--servers ADDRESS --option username=iggy --option password=iggy"
 _TOPIC: Final = "id:0 id:0"
+HARMLESS: Final = "fl\u00fcge.2026-11_a"
+# "touched" is in names that a shell would carry out, or take apart
+ACTIVE: Final = (
+    "$(touched)", "\\$(touched)", "`touched`", "\\`touched`", "'; touched; '", '"; touched; "', '\\"; touched; \\"',
+    "a touched", "touched;", "touched*", "~touched", "--touched", "=touched", "touched\\", HARMLESS,
+)  # fmt: skip
+WAIT_S: Final = 60.0
 # by command: its lines, in which each name is a quoted word
 CASES: Final = {
     "top": ("--once --interval 0.1", "--once --interval 0.1 --json"),
@@ -73,6 +84,11 @@ CASES: Final = {
     "group create": (f"{_TOPIC} MADE", f"{_TOPIC} NAME", f"{_TOPIC} MADE -o json"),
     "group delete": (f"{_TOPIC} id:0", f"{_TOPIC} MADE --yes", f"{_TOPIC} MADE"),
     "group seek": (f"{_TOPIC} id:0 --to-latest --dry-run", f"{_TOPIC} id:0 --to-latest"),
+    "import liftbridge": (
+        "HOME/liftbridge --data HOME/imported --dry-run",
+        "HOME/liftbridge --data HOME/imported --dry-run --json",
+        "HOME/liftbridge --data HOME/imported --with-default-root-credentials",
+    ),
     "message import": (f"{_TOPIC} --dry-run",),
     "message count": (_TOPIC, "NAME no"),
     "offset list": (f"{_TOPIC}", f"{_TOPIC} id:0", f"{_TOPIC} NAME", f"{_TOPIC} --unused"),
@@ -141,7 +157,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shell(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    return Shell(server.address, tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
+    write_stream(home / "liftbridge", NAME, {0: [Entry(0, b"x", subject=NAME)]})
+    return Shell(server.address, home)
 
 
 def said_by(shell: Shell, data: Path, line: str) -> str:
@@ -170,6 +188,32 @@ def test_hostile_name_is_shown_escaped(shell: Shell, server: Server, command: st
     for line in CASES[command]:
         said = said_by(shell, server.data_dir, f"{command} {line}".rstrip())
         assert all(each.isprintable() for each in said.split("\n")), (line, said)
+
+
+@pytest.mark.parametrize("program", ["bash", "zsh"])
+def test_names_that_a_shell_would_carry_out_are_not_completed(server: Server, tmp_path: Path, program: str) -> None:
+    """Scripts of completion evaluate what they are given."""
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        for name in ACTIVE:
+            client.create_stream(name)
+    words = "shardd stream get "
+    asked = {"_SHARDD_COMPLETE": f"complete_{program}", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    asked |= {
+        "_TYPER_COMPLETE_ARGS": words,
+        "SHARDD_URL": f"shardd://iggy:iggy@{server.address}",
+        "HOME": str(tmp_path),
+    }
+    said, ends_s = "", time.monotonic() + WAIT_S
+    try:
+        while HARMLESS not in said and time.monotonic() < ends_s:  # a busy server is not waited for
+            done = subprocess.run(SHARDD, env={**os.environ, **asked}, capture_output=True, timeout=WAIT_S)
+            said = done.stdout.decode()
+    finally:
+        with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+            for name in ACTIVE:
+                client.delete_stream(name)
+    assert HARMLESS in said
+    assert "touched" not in said and "2J" not in said and "2J" not in done.stderr.decode()
 
 
 def test_every_command_is_tried_with_hostile_names_or_has_a_reason() -> None:

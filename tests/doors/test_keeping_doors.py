@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
 import selectors
 import time
 from collections.abc import Iterator
@@ -37,7 +39,10 @@ def keeping(directory: Path, *command: str) -> Iterator[tuple[DoorKeeper, Introd
             until(keeper, selector, lambda: not keeper.any_running)
 
 
-def until(keeper: DoorKeeper, selector: selectors.BaseSelector, done: object) -> PeerNews:
+def until(
+    keeper: DoorKeeper, selector: selectors.BaseSelector, done: object, looks: list[float] | None = None
+) -> PeerNews:
+    """`looks` gets the times at which the keeper looks."""
     assert callable(done)
     news: PeerNews = []
     deadline = time.monotonic() + WAIT_S
@@ -45,7 +50,10 @@ def until(keeper: DoorKeeper, selector: selectors.BaseSelector, done: object) ->
         assert time.monotonic() < deadline
         for key, _ in selector.select(0.02):
             news += keeper.on_event(key.data, key.fd)
-        keeper.look(time.monotonic(), 0.0)
+        now = time.monotonic()
+        keeper.look(now, 0.0)
+        if looks is not None:
+            looks.append(now)
     return news
 
 
@@ -99,11 +107,18 @@ def test_the_bus_and_the_doors_do_not_know_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["loops", "blocks", "stops"])
-def test_a_door_whose_loop_stands_still_is_replaced(tmp_path: Path, what: str) -> None:
+def test_a_door_whose_loop_stands_still_is_replaced_within_ten_seconds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """By the clock of the keeper, which does not count what is forgiven: in the first look after that time."""
+    looks: list[float] = []
     with keeping(tmp_path, str(HERE / "stuck_door.py"), what) as (keeper, _, selector):
         (door,) = keeper._doors
         keeper.start()
-        until(keeper, selector, lambda: door.respawns >= 2)
+        until(keeper, selector, lambda: door.respawns >= 2, looks)
+    pause_s = max(after - before for before, after in itertools.pairwise(looks))
+    silences_s = [float(each) for each in re.findall(r"it is replaced after ([\d.]+) s", caplog.text)]
+    assert silences_s and all(10.0 <= each <= 10.0 + pause_s for each in silences_s), (silences_s, pause_s)
 
 
 def test_a_door_that_is_busy_for_longer_than_one_may_stand_still_is_left_alone(

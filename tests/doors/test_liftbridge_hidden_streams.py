@@ -108,11 +108,24 @@ def test_hidden_stream_is_asked_about_answer_is_that_of_a_missing_one(
         assert {stream: answer(client, method, fields, stream) for stream in HIDDEN} == dict.fromkeys(HIDDEN, expected)
 
 
-@pytest.mark.parametrize("method", ["LeaveConsumerGroup", "FetchConsumerGroupAssignments"])
+@pytest.mark.parametrize(
+    "method", ["LeaveConsumerGroup", "FetchConsumerGroupAssignments", "ReportConsumerGroupCoordinator"]
+)
 def test_hidden_group_is_asked_about_answer_is_that_of_a_missing_one(server: LiftbridgeServer, method: str) -> None:
+    more = {"coordinator": "b", "epoch": 0} if method.startswith("Report") else {}
+    heard = []
     with server.logged_in("rightless") as client:
-        missing = client.status(method, groupId="no group", consumerId="c")
-        assert client.status(method, groupId="g", consumerId="c") == missing
+        for group in ("no group", "g"):
+            status, text = client.status(method, groupId=group, consumerId="c", **more)
+            heard.append((status, text.replace(f"group {group}", "group GROUP")))
+    assert heard[0] == heard[1]
+
+
+def test_hidden_group_is_told_of_in_the_metadata_as_a_missing_one(server: LiftbridgeServer) -> None:
+    with server.logged_in("rightless") as client:
+        told = client.call("FetchMetadata", groups=["no group", "g"]).groupMetadata
+    assert [each.groupId for each in told] == ["no group", "g"]
+    assert len({(each.error, each.coordinator, each.epoch) for each in told}) == 1
 
 
 def test_message_that_no_record_takes_sender_with_the_right_hears_why(server: LiftbridgeServer) -> None:

@@ -6,20 +6,24 @@ import asyncio
 import base64
 import contextlib
 import http.client
+import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import pytest
 
+from shardd.doors.liftbridge import followers, nats_audience
 from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.permissions import Permissions
+from shardd.service import waiting
 from tests.doors.http_server import HttpClient
 from tests.doors.liftbridge_server import LiftbridgeClient
 from tests.doors.quic_server import QuicClient
@@ -379,3 +383,10 @@ def test_a_right_that_is_taken_ends_what_is_said_and_heard_over_nats(server: Mat
 def test_every_port_with_a_login_is_asked() -> None:
     """HTTPS is HTTP behind its handshake, and the port for metrics takes no login."""
     assert {*PORTS} == {*DOORS} - {"https", "metrics"}
+
+
+def test_times_of_the_page_are_those_of_the_sources() -> None:
+    """How long what waits may go on when its right is taken (docs/security.md)."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    told = {name: float(seconds) for seconds, name in re.findall(r"(\d+) s \(`(WAIT_MS|_SLICE_S|MAY_S)`", page)}
+    assert told == {"WAIT_MS": followers.WAIT_MS / 1000, "_SLICE_S": waiting._SLICE_S, "MAY_S": nats_audience.MAY_S}

@@ -11,8 +11,13 @@ from typing import Final
 
 import msgspec
 import pytest
+from immutables import Map
 
+from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
+from shardd.protocol.codes import Code
 from shardd.protocol.door_frames import Command, Kind
+from shardd.protocol.errors import Status
+from shardd.protocol.permissions import Permissions, StreamPermissions
 from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
 from tests.hostile.crowd import allow_descriptors
@@ -24,12 +29,13 @@ pytestmark = pytest.mark.usefixtures("hashes_as_served")
 CROWD: Final = REQUESTS_MAX * 3 // 2
 ATTACKER: Final = "198.51.100.1:7"
 PASSWORD: Final = "attacker-password"
-RIGHTS: Final = {"manage_streams": True, "send_messages": True, "poll_messages": True}
+RIGHTS: Final = {"manage_users": True, "manage_streams": True, "send_messages": True, "poll_messages": True}
 
 
 def prepare(server: DoorServer) -> None:
     with wire.connect(server.address) as root:
         root.create_topic(root.create_stream("s"), "t", 2)
+        root.create_topic("s", "purged", 1)
     with server.relay(0) as relay:
         user = {"username": "attacker", "password": PASSWORD, "status": 1, "permissions": {**RIGHTS}}
         assert relay.command(relay.proven().login(relay.open()), "create_user", user) == 0
@@ -90,9 +96,22 @@ def test_a_stranger_at_a_door_is_served_while_a_crowd_waits(server: DoorServer, 
         assert len(crowd.intersection(relay.answered)) < CROWD // 4
 
 
+def new_streams(relay: FrameWire, handle: int) -> list[int]:
+    return [ask(relay, handle, "create_stream", {"name": f"{id(relay)}, {number}"}) for number in range(CROWD)]
+
+
+def purges(relay: FrameWire, handle: int) -> list[int]:
+    """One at a time passes the gate of deletions (DeletionGate)."""
+    return [ask(relay, handle, "purge_topic", {"stream": "s", "topic": "purged"}) for _ in range(CROWD)]
+
+
+CHANGES: Final[dict[str, Begin]] = {"new streams": new_streams, "purges at the gate": purges}
+
+
 @pytest.mark.parametrize("shard", [0, 1])
+@pytest.mark.parametrize("begin", CHANGES.values(), ids=CHANGES.keys())
 def test_a_stranger_at_a_door_reads_while_changes_of_a_crowd_wait_for_the_device(
-    on_disk: tuple[DoorServer, FrozenDisk], shard: int
+    on_disk: tuple[DoorServer, FrozenDisk], begin: Begin, shard: int
 ) -> None:
     server, disk = on_disk
     with server.relay(shard) as relay:
@@ -100,7 +119,7 @@ def test_a_stranger_at_a_door_reads_while_changes_of_a_crowd_wait_for_the_device
         stranger = relay.login(relay.open())
         attacker = relay.login(relay.open(ATTACKER), "attacker", PASSWORD)
         with disk.frozen():
-            crowd = {ask(relay, attacker, "create_stream", {"name": f"of {shard}, {n}"}) for n in range(CROWD)}
+            crowd = set(begin(relay, attacker))
             for _ in range(3):
                 assert relay.answer(ask(relay, stranger, "get_streams"))[0] == 0
             assert not crowd.intersection(relay.answered)
@@ -146,3 +165,37 @@ def test_a_stranger_over_tcp_is_served_while_a_crowd_waits(
             for each in crowd:
                 poller.register(each.socket, select.POLLIN)
             assert len(poller.poll(0)) < CROWD // 4, "the crowd does not wait"
+
+
+LARGE_CROWD: Final = 64  # at two workers of 16 places each
+LARGE: Final = Permissions(streams=Map({number: StreamPermissions() for number in range(1, 600)}))
+
+
+def test_large_requests_of_one_user_that_wait_leave_a_place_to_another_user(
+    on_disk: tuple[DoorServer, FrozenDisk],
+) -> None:
+    """Of two workers: Python has so many requests above 4 KiB at a time (LARGE_REQUESTS_MAX)."""
+    server, disk = on_disk
+    change = wire.frame(Code.UPDATE_PERMISSIONS, UpdatePermissionsRequest("another", LARGE).encode())
+    known = CreateUserRequest("another", PASSWORD, 1, LARGE).encode()
+    with contextlib.ExitStack() as held:
+        others = [held.enter_context(wire.connect(server.address)) for _ in range(4)]
+        others[0].request(Code.CREATE_USER, CreateUserRequest("another", PASSWORD, 1, None).encode())
+        crowd = [held.enter_context(wire.Wire(server.address)) for _ in range(LARGE_CROWD)]
+        token = ""
+        for each in crowd:
+            if token:
+                each.login_with_token(token)
+            else:
+                each.login("attacker", PASSWORD)
+                token = each.create_token("large")
+        with disk.frozen():
+            for each in crowd:
+                each.send_bytes(change)
+            for other in others:
+                other.send_bytes(wire.frame(Code.CREATE_USER, known))
+                assert other.reply()[0] == Status.USER_ALREADY_EXISTS, "there was no place for it"
+            poller = select.poll()
+            for each in crowd:
+                poller.register(each.socket, select.POLLIN)
+            assert not poller.poll(0), "the crowd does not wait"

@@ -33,6 +33,7 @@ class DoorWatch:
             ("the door", [door.pid], growth_max_bytes, self._resident_bytes([door.pid])),
             ("the workers", self._workers, workers_growth_max_bytes, self._resident_bytes(self._workers)),
         ]
+        self.grown_most_bytes: dict[str, int] = {}
         self._next_s = 0.0
 
     def check(self) -> None:
@@ -50,6 +51,7 @@ class DoorWatch:
                 raise FindingError(f"the log says: {line.decode(errors='replace')}\n{self._tail()}")
         for name, pids, growth_max_bytes, first_bytes in self._bounds:
             grown = self._resident_bytes(pids) - first_bytes
+            self.grown_most_bytes[name] = max(self.grown_most_bytes.get(name, 0), grown)
             if grown > growth_max_bytes:
                 raise FindingError(f"{name} grew by {grown >> 20} MiB, more than {growth_max_bytes >> 20} MiB")
 

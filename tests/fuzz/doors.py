@@ -29,6 +29,7 @@ from typing import Final
 
 from tests.fuzz.door_journal import DoorJournal, Round
 from tests.fuzz.door_lanes import FuzzedDoor, Work
+from tests.fuzz.door_watch import DoorWatch
 from tests.fuzz.grpc_door import GrpcDoor
 from tests.fuzz.http_door import HttpDoor
 from tests.fuzz.lanes import FindingError
@@ -54,20 +55,20 @@ Report = Callable[[str], None]
 
 
 async def fuzz_round(
-    door: FuzzedDoor, inputs: int, seed: str, progress: Callable[[int], None] = lambda done: None
+    door: FuzzedDoor, watch: DoorWatch, inputs: int, seed: str, progress: Callable[[int], None] = lambda done: None
 ) -> Counter[str]:
-    """How often each answer came. FindingError."""
+    """How often each answer came. `watch`: one for all rounds of a server, so that growth adds up. FindingError."""
     try:
         await asyncio.to_thread(door.prepare)
     except Exception as error:
         raise FindingError(f"the server does not do its work any more: {error!r}") from error
-    return await Work(inputs, door.watch(), progress).run(door, seed)
+    return await Work(inputs, watch, progress).run(door, seed)
 
 
 async def fuzz(name: str, data: Path, inputs: int, seed: str) -> Counter[str]:
     """One round at a server of its own."""
     with DOORS[name](data) as door:
-        return await fuzz_round(door, inputs, seed)
+        return await fuzz_round(door, door.watch(), inputs, seed)
 
 
 def round_seed(name: str, seed: int, number: int) -> str:
@@ -101,11 +102,12 @@ class DoorRun:
                 tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as place,
                 DOORS[self._name](Path(place) / "data") as door,
             ):
-                while not self.is_over and await self._round(door):
+                watch = door.watch()
+                while not self.is_over and await self._round(door, watch):
                     pass
         self._tell(0)
 
-    async def _round(self, door: FuzzedDoor) -> bool:
+    async def _round(self, door: FuzzedDoor, watch: DoorWatch) -> bool:
         """Whether the server may go on."""
         number, began_s, sent = len(self._journal.rounds(self._name, self._seed)), time.monotonic(), 0
 
@@ -118,7 +120,7 @@ class DoorRun:
         counts, found = Counter[str](), ""
         inputs = min(ROUND_INPUTS, self._inputs - self._done)
         try:
-            counts = await fuzz_round(door, inputs, round_seed(self._name, self._seed, number), progress)
+            counts = await fuzz_round(door, watch, inputs, round_seed(self._name, self._seed, number), progress)
         except FindingError as finding:
             found = str(finding)
             self._report(f"FINDING in round {number} of seed {self._seed}: {found}")

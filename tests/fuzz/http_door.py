@@ -230,6 +230,6 @@ class HttpDoor(FuzzedDoor):
         await HttpLane(self._target, HttpRequests(seed, self._description), work.counts).run(work)
 
     async def ask(self) -> None:
-        head = f"GET /stats HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}\r\n\r\n"
+        head = f"GET /streams HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}\r\n\r\n"
         status = await answered(self._target, head.encode())
         assert status == 200, status

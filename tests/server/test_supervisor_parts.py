@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -133,6 +134,18 @@ def test_accepted_sockets_inherit_the_options() -> None:
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == b"\1\0\0\0\3\0\0\0"
+
+
+SO_BUF_LOCK: Final = 72  # which sizes of buffers were set: the kernel does not tune them any more
+
+
+@pytest.mark.parametrize("overrides", [False, True])
+def test_default_listeners_leave_the_size_of_buffers_to_the_kernel(overrides: bool) -> None:
+    environment = {"SHARDD_TCP_ADDRESS": "127.0.0.1:0", "SHARDD_TCP_SOCKET_OVERRIDE_DEFAULTS": str(overrides).lower()}
+    (listener,), _ = open_listeners(load_settings(None, environment).settings.tcp, 1)
+    with listener, socket.create_connection(listener.getsockname(), timeout=5.0), listener.accept()[0] as accepted:
+        for each in (listener, accepted):
+            assert (each.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK) != 0) == overrides
 
 
 def test_a_port_of_another_service_is_refused() -> None:

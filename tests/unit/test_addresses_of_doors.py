@@ -18,6 +18,7 @@ from shardd.doors.forwarded import PROXIES
 from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
 from shardd.doors.liftbridge.nats_connection import NatsConnection
+from shardd.doors.unread import Answers
 
 SHARDD: Final = Path(__file__).parents[2] / "shardd"
 ADDRESS: Final = re.compile(r"peername|addr\[0\]|\.peer\(\)|rpartition\(\":\"\)\[0\]")
@@ -50,6 +51,8 @@ class Transport(asyncio.Transport):
         self.is_aborted = True
 
     def write(self, data: Any) -> None: ...
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -95,7 +98,9 @@ def test_hosts_of_one_network_are_counted_as_one_address(counted_as: Callable[[s
 def test_connections_of_http_are_counted_by_network() -> None:
     async def scenario() -> list[bool]:
         limits = AsgiLimits(connections_per_address_max=1)
-        kind = type("Bounded", (_BoundedProtocol,), {"limits": limits, "crowd": AsgiCrowd(limits)})
+        kind = type(
+            "Bounded", (_BoundedProtocol,), {"limits": limits, "crowd": AsgiCrowd(limits), "answers": Answers()}
+        )
         config = uvicorn.Config(lambda *_: None, http=kind, ws="none", lifespan="off", log_config=None)
         config.load()
         transports = [Transport(host) for host in (FIRST, OTHER_OF_IT, OF_ANOTHER)]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import selectors
 import socket
 from contextlib import ExitStack
+
+import pytest
 
 from shardd.runtime.bounded_loop import (
     ACCEPTS_MAX,
@@ -57,6 +60,21 @@ def test_after_a_turn_of_costly_events_the_next_takes_half_as_many() -> None:
         for _ in range(EVENTS_MAX):
             counts.append(len(selector.select(0)))
         assert counts[-1] >= EVENTS_MAX - 2
+
+
+def test_long_turns_of_a_door_that_serves_are_counted_and_told_when_they_double(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s, progress = 0.0, Progress()
+    with caplog.at_level("INFO"), BoundedSelector(progress, lambda: now_s) as selector:
+        for turn_ms in (500, 9, 15, 20, 31, 40, 70):
+            selector.select(0)
+            now_s += turn_ms / 1000
+            progress.is_watched = turn_ms != 500 or progress.is_watched
+        selector.select(0)
+    assert progress.long_turns == 5
+    told = [re.findall(r"\d+", record.getMessage()) for record in caplog.records]
+    assert told == [["15", "10", "1"], ["31", "10", "3"], ["70", "10", "5"]]
 
 
 def test_each_turn_moves_the_progress() -> None:

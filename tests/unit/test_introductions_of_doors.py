@@ -86,6 +86,8 @@ class Transport(asyncio.Transport):
         self.max_size = 0
         self.closed = False
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
 

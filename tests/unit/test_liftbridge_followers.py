@@ -1,4 +1,5 @@
-"""Subscriptions that wait: a right or a login that is refused meanwhile is found out, whoever waits for them."""
+"""Subscriptions that wait: a right or a login that is refused meanwhile is found out, whoever waits for them. A worker
+that is replaced ends none."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ from grpc import StatusCode
 
 from shardd.doors.liftbridge import followers as module
 from shardd.doors.liftbridge.followers import Follower, Followers
+from shardd.doors.liftbridge.partitions import Bounds
 from shardd.doors.liftbridge.status import RpcError
+from shardd.doors.liftbridge.subscribe_rpc import _Reading
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.liftbridge.positions import NO_STOP, Span
 from shardd.protocol.liftbridge.requests import StreamInfo
 from tests.support.on_loop import on_loop
 
@@ -60,5 +64,25 @@ def test_refused_right_or_login_is_found_out_by_a_subscription_that_waits(
     @on_loop
     async def scenario() -> None:
         assert await doubts(error, at_worker=at_worker) is (error in DENIALS)
+
+    scenario()
+
+
+@pytest.mark.parametrize("error", DENIALS + FOR_A_WHILE, ids=str)
+def test_subscription_goes_on_beside_a_worker_that_is_replaced_and_ends_with_its_right(error: Exception) -> None:
+    async def refuse(*_: object) -> Any:
+        raise error
+
+    @on_loop
+    async def scenario() -> None:
+        call: Any = SimpleNamespace(method="Subscribe")
+        partitions: Any = SimpleNamespace(poll=refuse)
+        span = Span(start=0, stop=NO_STOP, ends_readonly=False)
+        reading = _Reading(partitions, Follower(call, STREAM, 0, 7), span, Bounds(0, 7))
+        if error in FOR_A_WHILE:
+            assert await reading.read() == [] and reading.again
+            return
+        with pytest.raises(RpcError):
+            await reading.read()
 
     scenario()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shardd.runtime.slices import SLICE_MS, Slices
 from shardd.runtime.threads import UnwantedError
+from shardd.service.identity import Identity
+from shardd.service.long_answers import LongAnswers
 
 STEP_S = SLICE_MS / 1000 / 4
 
@@ -47,6 +51,33 @@ def test_short_ones_of_one_turn_share_a_slice() -> None:
         return turns
 
     assert asyncio.run(main()) >= 100 * 2 // 4 // 2
+
+
+def test_computations_of_one_user_leave_a_turn_to_another_user() -> None:
+    async def main() -> int:
+        slices = Slices()
+        crowd = [asyncio.create_task(slices.run(busy(8), path=("1",))) for _ in range(20)]
+        other = asyncio.create_task(slices.run(busy(8), path=("2",)))
+        await other
+        ended = sum(each.done() for each in crowd)
+        await asyncio.gather(*crowd)
+        return ended
+
+    assert asyncio.run(main()) <= 2
+
+
+def test_long_answers_of_one_user_leave_a_turn_to_another_user() -> None:
+    async def main() -> int:
+        connections: Any = SimpleNamespace(conn_alive=lambda connection: True)
+        answers = LongAnswers(connections)
+        crowd = [asyncio.create_task(answers.take(Identity(1, 5), busy(8))) for _ in range(20)]
+        other = asyncio.create_task(answers.take(Identity(2, 6), busy(8)))
+        await other
+        ended = sum(each.done() for each in crowd)
+        await asyncio.gather(*crowd)
+        return ended
+
+    assert asyncio.run(main()) <= 2
 
 
 def test_what_nobody_waits_for_is_not_computed() -> None:

@@ -26,6 +26,39 @@ def primitives(tree: ast.AST) -> list[str]:
     ]
 
 
+LINES: Final = {
+    "doors/liftbridge/live_users.py": (["Lock"], "one question to a worker, whose answer is that of all that wait"),
+    "doors/liftbridge/nats_audience.py": (["Lock"], "held for one turn of the loop"),
+    "doors/liftbridge/nats_link.py": (["Condition"], "left while its tasks wait; nothing is awaited in it"),
+    "doors/liftbridge/registry.py": (["Lock", "Condition"], "as live_users.py; left while its tasks wait"),
+    "doors/liftbridge/turns.py": (["Lock"], "changes of one partition of cursors wait for the same device"),
+    "doors/quic/connection.py": (["Semaphore", "Lock"], "of one connection"),
+    "engine/calls.py": (["Lock"], "held for turns of the loop; tests/unit/test_calls_under_way.py"),
+    "metadata/replica.py": (["Lock"], "records of shard 0, no requests"),
+    "metadata/writer.py": (["Lock"], "one append; requests wait `beside()`: tests/doors/test_waiters_and_places.py"),
+    "runtime/helper_threads.py": (
+        ["Semaphore"],
+        "JOBS_MAX; a line has fewer: tests/doors/test_waiting_holds_nothing.py",
+    ),
+    "worker/partitions.py": (["Lock"], "records of the metadata and full disks, no requests"),
+}
+"""Locks outside of the services, by module: what fills them beside a stranger, or why nothing of a stranger waits."""
+OF_CLIENTS: Final = ("benchmark/", "cli/", "client/", "spark/")  # programs of users
+
+
+def test_each_line_of_the_server_is_known() -> None:
+    """In groups, doors, transports and everything else that runs in a process of the server."""
+    root = Path(__file__).parents[2]
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        if not name.startswith(OF_CLIENTS) and (here := primitives(ast.parse(path.read_text()))):
+            found[name] = here
+    assert found == {name: here for name, (here, _) in LINES.items()}
+    named = [word.strip("`,;") for _, why in LINES.values() for word in why.split() if word.startswith("tests/")]
+    assert named and all((root / each).exists() for each in named)
+
+
 @pytest.mark.parametrize("package", SERVICES)
 def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
     """They wait in FairTurns, or in a lock of Slices: both step aside."""

@@ -60,6 +60,7 @@ typedef struct conn_frame { /* in work */
     uint16_t head_have;
     bool asked_who;                  /* Python looks at its head: nothing behind that was taken */
     bool too_large, large_in_python; /* is refused; is one of LARGE_REQUESTS_MAX */
+    uint32_t large_user;             /* whose, while `large_in_python` */
     frame_head head;
     uint32_t keep_length; /* how much of it is kept (less than its length before login) */
     uint8_t *payload;

@@ -49,8 +49,14 @@ void conn_ready(conn *c) {
 }
 
 void conn_left_python(conn *c) {
-    c->net->large_in_python -= c->frame.large_in_python;
+    if (!c->frame.large_in_python) return;
     c->frame.large_in_python = false;
+    net *n = c->net;
+    for (uint32_t i = 0; i < n->large_in_python; i++) {
+        if (n->large_users[i] != c->frame.large_user) continue;
+        n->large_users[i] = n->large_users[--n->large_in_python];
+        return;
+    }
 }
 
 /* Not before the kernel has let go of it. */

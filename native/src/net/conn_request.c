@@ -35,19 +35,32 @@ static event *event_with_data(conn *c, event_kind kind, const uint8_t *data, uin
     return v;
 }
 
+/* One user leaves places to others. */
+static bool has_large_place(const conn *c) {
+    const net *n = c->net;
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < n->large_in_python; i++) own += n->large_users[i] == c->session.user_id;
+    return n->large_in_python < LARGE_REQUESTS_MAX && own < LARGE_OF_USER_MAX;
+}
+
+static void take_large_place(conn *c) {
+    c->frame.large_in_python = true;
+    c->frame.large_user = c->session.user_id;
+    c->net->large_users[c->net->large_in_python++] = c->frame.large_user;
+}
+
 static void ask_python(conn *c) {
     bool large = c->frame.head.length > LARGE_REQUEST_BYTES;
     session_start_over(&c->session);
     sample_drop(&c->sample); /* Python traces what it answers */
-    if (large && c->net->large_in_python >= LARGE_REQUESTS_MAX) {
+    if (large && !has_large_place(c)) {
         c->state = CONN_WAITING;
         core_wait(c->core, &c->wait, conn_retry);
         return;
     }
     event *v = event_with_data(c, EVENT_REQUEST, c->frame.payload, c->frame.head.length);
     if (v == NULL) return;
-    c->frame.large_in_python = large;
-    c->net->large_in_python += large;
+    if (large) take_large_place(c);
     c->core->events.anonymous += !c->session.authenticated;
     v->authenticated = c->session.authenticated;
     /* Python has it, and may take long (a login waits for its turn): a shared buffer is not kept for that. */

@@ -16,6 +16,7 @@
 #define EVENTS_MAX 128u                /* per turn; no further frame is looked at until Python took them */
 #define EVENTS_ANONYMOUS_MAX 32u       /* requests among them of the crowd without a login */
 #define LARGE_REQUESTS_MAX 16u         /* above LARGE_REQUEST_BYTES that Python has at a time */
+#define LARGE_OF_USER_MAX 8u           /* of them of one user: they may wait for the device, or for a password */
 #define LARGE_REQUEST_BYTES 4096u
 #define FRAMES_BETWEEN_LOOKS 16u /* at the clock */
 
@@ -87,7 +88,7 @@ struct net {
     void (*evict)(conn *c); /* ... or closes it */
     pot pots[BUFFER_SETS];  /* private input memory: of those logged in, of the others */
     conn *buffer_holders[BUFFERS_IN_ALL];
-    uint32_t large_in_python;
+    uint32_t large_in_python, large_users[LARGE_REQUESTS_MAX]; /* how many, and whose they are, in no order */
     websockets websockets;
     uint64_t filled_bytes; /* in this pass */
     samples samples;

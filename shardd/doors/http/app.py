@@ -42,6 +42,7 @@ from shardd.doors.http.polls import Polls
 from shardd.doors.http.system_routes import METRICS
 from shardd.doors.links import WorkerLostError
 from shardd.doors.metrics.public import PublicFigures
+from shardd.doors.unread import OWNER
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.tracing import TRACEPARENT_BYTES
 
@@ -139,7 +140,7 @@ class HttpApplication:
         token = "" if path in PUBLIC else _bearer(scope)
         call = scope[_CALL] = Call(Request(scope), self.clients, self._polls, self._figures, token, address)
         if path not in PUBLIC:
-            call.owner = (await self.clients.take(token, address)).user_id
+            call.owner = scope[OWNER] = (await self.clients.take(token, address)).user_id
 
 
 class _Endpoint:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from shardd.doors.asgi import Receive, Scope, Send
+from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
 from shardd.doors.http.consumer_routes import consumer_of
 from shardd.doors.http.endpoint import Call, Endpoint
 from shardd.doors.http.errors import NotAuthenticatedError, RejectedError
@@ -93,8 +93,10 @@ class EventResponse(Response):
         self._answer = StreamingResponse(_events(call, first, place), media_type=EVENTS, headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer: Peer = scope[PEER]
         try:
-            await self._answer(scope, receive, send)
+            with peer.holding():
+                await self._answer(scope, receive, send)
         finally:
             self._held.leave()
 

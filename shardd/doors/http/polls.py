@@ -82,9 +82,10 @@ class HeldResponse(Response):
         peer: Peer = scope[PEER]
         self._place.works()
         try:
-            async with asyncio.timeout(self._whole_s):
-                await self._answer(scope, receive, send)
-                await peer.taken()
+            with peer.holding():
+                async with asyncio.timeout(self._whole_s):
+                    await self._answer(scope, receive, send)
+                    await peer.taken()
         except TimeoutError:
             peer.abort()
             raise

@@ -176,7 +176,7 @@ class _Reading:
         self.again = False
         try:
             polled = await self._poll()
-        except (ShardError, WorkerLostError) as error:
+        except (ShardError, WorkerLostError, RpcError) as error:
             await self._judge(error)
             return []
         self._tries = 0
@@ -238,11 +238,17 @@ class _Reading:
         delivered = self._frame.delivered(polled.records, polled.count, self.next_offset, self._stop, most)
         return delivered, sum(map(len, delivered.messages))
 
-    async def _judge(self, error: ShardError | WorkerLostError) -> None:
-        """A worker that is replaced is waited for; everything else is the end. RpcError."""
+    async def _judge(self, error: ShardError | WorkerLostError | RpcError) -> None:
+        """A worker that is replaced is waited for, also where the login cannot be made again yet; everything else is
+        the end. RpcError."""
         self._tries += 1
-        for_a_while = isinstance(error, WorkerLostError) or error.status in _FOR_A_WHILE
+        if isinstance(error, RpcError):
+            for_a_while = error.code is StatusCode.UNAVAILABLE
+        else:
+            for_a_while = isinstance(error, WorkerLostError) or error.status in _FOR_A_WHILE
         if not for_a_while or self._tries > _TRIES:
+            if isinstance(error, RpcError):
+                raise error
             if isinstance(error, ShardError) and error.status is Status.TOPIC_ID_NOT_FOUND:
                 raise not_found(DELETED)
             raise rpc_error(error, self.follower.call.method, self.follower.stream.name)

@@ -139,6 +139,7 @@ class ClientConnection(QuicConnectionProtocol):
             self._drop(stream_id)
         for stream_id in [*self._unread]:
             self._has_read(stream_id)
+        self._flow.forget()
         if self._client is not None:
             self._client.add_done_callback(self._close_client)
         self._shared.left(self)

@@ -78,6 +78,12 @@ class BoundedQuic(QuicConnection):
         stream = self._streams.get(stream_id)
         return None if stream is None or stream.sender.is_finished else stream.sender._buffer_start
 
+    def forget(self) -> None:
+        """The connection is over: answers that were not read go at once, not when the collector finds them."""
+        for stream in self._streams.values():
+            stream.sender._buffer.clear()
+            stream.receiver._buffer.clear()
+
     def may_answer(self, stream_id: int) -> bool:
         """Nobody has, and the client has not said that it does not want to know."""
         stream = self._streams.get(stream_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 
-from tests.doors.http_server import WAIT_S, HttpClient
+from tests.doors.http_server import HOST, WAIT_S, HttpClient
 
 
 def trusting_anything() -> ssl.SSLContext:
@@ -18,6 +18,8 @@ def trusting_anything() -> ssl.SSLContext:
 class SecureClient(HttpClient):
     """One connection over TLS."""
 
-    def __init__(self, address: tuple[str, int], token: str = "") -> None:
-        super().__init__(address, token)
-        self._connection = http.client.HTTPSConnection(*address, timeout=WAIT_S, context=trusting_anything())
+    def __init__(self, address: tuple[str, int], token: str = "", source: str = HOST) -> None:
+        super().__init__(address, token, source)
+        self._connection = http.client.HTTPSConnection(
+            *address, timeout=WAIT_S, source_address=(source, 0), context=trusting_anything()
+        )

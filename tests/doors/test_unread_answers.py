@@ -22,10 +22,11 @@ from tests.doors.http_server import HttpClient
 from tests.doors.liftbridge_server import ROOT, LiftbridgeClient
 from tests.doors.unread_crowd import LONG_NAME, NAMES, Order
 from tests.hostile.matrix.door import ATTACKER, connected
-from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max, process_bytes_max
+from tests.hostile.matrix.doors import QUIC, client_of, kernel_bytes_max
 from tests.hostile.matrix.https import SecureClient
 from tests.hostile.matrix.judge import Watch
 from tests.hostile.matrix.lines import DOORS, READER, RIGHTLESS, STRANGER, UNREAD, Line
+from tests.hostile.matrix.memory import process_bytes_max
 from tests.hostile.matrix.target import MatrixServer
 from tests.support import wire
 from tests.support.stalls import wait_until

@@ -324,8 +324,7 @@ class ClientConnection(QuicConnectionProtocol):
         self._transmit_soon()
 
     def _drop(self, stream_id: int) -> None:
-        request = self._requests.pop(stream_id, None)
-        if request is not None:
+        if (request := self._requests.pop(stream_id, None)) is not None:
             request.begun = True
             self._release(request)
 

@@ -53,6 +53,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     ),
     Made(_POLLS, "STREAMS_MAX", "STREAMS_OF_ADDRESS_MAX"): Shared("streams of events over HTTP", ADDRESS, GIVES_WAY),
     Made(_POLLS, "1"): _TURN._replace(what="snapshots over HTTP"),
+    Made("shardd/doors/unread.py", "ANSWERS_BYTES_MAX", "ANSWERS_OF_ADDRESS_BYTES_MAX"): Shared(
+        "bytes of other answers over HTTP, HTTPS and metrics", "one address of a user, or of strangers", GIVES_WAY
+    ),
     Made(_BODIES, "ALL_BODIES_BYTES_MAX", "ALL_BODIES_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of bodies over HTTP", ADDRESS, GIVES_WAY
     ),

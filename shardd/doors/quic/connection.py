@@ -94,8 +94,7 @@ class ClientConnection(QuicConnectionProtocol):
         self.host = host
         self.cids: set[bytes] = set()
         self._flow = quic
-        self._shared = shared
-        self._address = address
+        self._shared, self._address = shared, address
         self._requests: dict[int, _Request] = {}
         self._unread: dict[int, _Unread] = {}  # by stream
         self._tasks: set[asyncio.Task[None]] = set()

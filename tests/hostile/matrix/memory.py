@@ -26,8 +26,10 @@ _HTTP: Final = "shardd/doors/http"
 _LIFTBRIDGE: Final = "shardd/doors/liftbridge"
 _QUIC: Final = "shardd/doors/quic/listener.py"
 _AT_A_WORKER: Final = Part("requests and answers at a worker", _PLACES, "UNDER_WAY_BYTES_MAX")
+_UNREAD: Final = Part("answers that are not read", "shardd/doors/unread.py", "ANSWERS_BYTES_MAX")
 _OF_HTTP: Final = (
     Part("answers to polls", f"{_HTTP}/polls.py", "POLLS_BYTES_MAX"),
+    _UNREAD._replace(what="other answers"),
     Part("bodies", f"{_HTTP}/bodies.py", "ALL_BODIES_BYTES_MAX"),
     _AT_A_WORKER,
 )
@@ -40,7 +42,7 @@ _OF_THE_ENGINE: Final = (
         "2 * (2 * PARTIAL_BUDGET_MIN + 2 * PARTIAL_BUDGET_MIN // ANONYMOUS_PART)",
     ),
 )
-OTHERS: Final = "tcp, tls, unix, websocket, wss, iggy09, metrics"
+OTHERS: Final = "tcp, tls, unix, websocket, wss, iggy09"
 SUMS: Final[dict[str, tuple[Part, ...]]] = {
     "http, https": _OF_HTTP,
     "grpc": (
@@ -60,6 +62,7 @@ SUMS: Final[dict[str, tuple[Part, ...]]] = {
         Part("other answers of one address", _QUIC, "ALL_ANSWERS_BYTES_MAX // ADDRESS_SHARE"),
         _AT_A_WORKER,
     ),
+    "metrics": (_UNREAD,),
     OTHERS: _OF_THE_ENGINE,
 }
 LEAST_BYTES: Final = 160 << 20

@@ -146,7 +146,6 @@ def main() -> int:
     given = parser.parse_args()
     if given.round is not None and (given.seed is None or len(given.doors) != 1):
         parser.error("--round needs --seed and one of --doors")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the servers end, too
     journal, findings = DoorJournal(given.journal), 0
     if given.round is not None:
         return _again(given.doors[0], given.seed, given.round)
@@ -155,14 +154,27 @@ def main() -> int:
         print(f"{name}: seed {seed}, {journal.inputs(name, seed):,} inputs are done", flush=True)
         with tempfile.TemporaryDirectory(prefix="shardd-fuzz-", ignore_cleanup_errors=True) as scratch:
             run = DoorRun(name, given.inputs, seed, journal, partial(_print, name))
-            asyncio.run(run.run(Path(scratch)))
+            try:
+                asyncio.run(_ended_by_signal(run, Path(scratch)))
+            except asyncio.CancelledError:
+                _print(name, "ended; the same command goes on from here")
+                return 1
         findings += len(run.findings)
         print(f"{name}: {dict(sorted(journal.counts(name, seed).items()))}", flush=True)
     return 1 if findings else 0
 
 
+async def _ended_by_signal(run: DoorRun, scratch: Path) -> None:
+    """An end in order: lanes and servers end, too."""
+    working = asyncio.current_task()
+    assert working is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.cancel)
+    await run.run(scratch)
+
+
 def _again(name: str, seed: int, number: int) -> int:
     """A round as the journal has it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an end in order: the server ends, too
     with tempfile.TemporaryDirectory(prefix="shardd-fuzz-", ignore_cleanup_errors=True) as scratch:
         try:
             counts = asyncio.run(fuzz(name, Path(scratch) / "data", ROUND_INPUTS, round_seed(name, seed, number)))

@@ -125,6 +125,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         ("REQUEST_BYTES_MAX", "STRANGER_BYTES_MAX", "_PAYLOAD_BYTES_MAX"), ONE_THING
     ),
     "shardd/doors/quic/connection.py": {"REQUESTS_MAX": OF_ONE, "OWED_SHARE": PART},
+    "shardd/doors/quic/flow.py": {"GAPS_MAX": OF_ONE, "HANDSHAKE_GAPS_MAX": OF_ONE},
     "shardd/doors/quic/handshakes.py": {"WAITING_MAX": OF_ONE},
     "shardd/doors/quic/listener.py": {
         "UNSENT_BYTES_MAX": "datagrams: more are lost, as on any path, and sent again",

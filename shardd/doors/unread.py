@@ -27,6 +27,7 @@ ANSWERS_OF_ADDRESS_BYTES_MAX: Final = 32 << 20  # of one address of a user
 ANSWER_BYTES: Final = 8 << 20  # of one at most before it is written, then what it has
 FREE_BYTES: Final = 16 << 10  # of a connection: they need no room
 PIECE_BYTES: Final = 16 << 10  # written at once: the rest of an answer that many get is not copied for each of them
+HELD_PIECE_BYTES: Final = 64 << 10  # of answers that have room elsewhere: TLS and transports would copy all of it
 GRACE_S: Final = 1.0  # for the client to take it: then others may have its room
 UNREAD: Final = "shardd.unread"
 """Where the scope of a request has the `Unread` of its connection."""
@@ -223,7 +224,10 @@ class _Counted:
 
     async def send(self, message: Message) -> None:
         if self._unread.is_held:
-            await self._send(message)
+            for piece in pieces_of(message, HELD_PIECE_BYTES):
+                if self._unread.is_gone:
+                    return
+                await self._send(piece)
         elif message["type"] == "http.response.start":
             self._head = message
         elif not self._is_refused:
@@ -243,7 +247,7 @@ class _Counted:
             return
         try:
             await self._send_head()
-            for piece in pieces_of(message):
+            for piece in pieces_of(message, PIECE_BYTES):
                 if unread.is_gone:
                     return
                 await self._send(piece)
@@ -270,13 +274,13 @@ class _Counted:
         await self._send({"type": "http.response.body", "body": b"" if self._has_no_body else _BUSY})
 
 
-def pieces_of(message: Message) -> Iterator[Message]:
+def pieces_of(message: Message, size_max: int) -> Iterator[Message]:
     """A body of HTTP in pieces that are views of it."""
     body = message.get("body", b"")
-    if len(body) <= PIECE_BYTES:
+    if len(body) <= size_max:
         yield message
         return
     more, view = message.get("more_body", False), memoryview(body)
-    for at in range(0, len(body), PIECE_BYTES):
-        piece = view[at : at + PIECE_BYTES]
+    for at in range(0, len(body), size_max):
+        piece = view[at : at + size_max]
         yield {**message, "body": piece, "more_body": more or at + len(piece) < len(body)}

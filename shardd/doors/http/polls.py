@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import AsyncIterator, Hashable
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
 from shardd.doors.http.errors import RejectedError
@@ -91,3 +91,17 @@ class HeldResponse(Response):
             raise
         finally:
             self._place.leave()
+            self._forget()
+
+    def _forget(self) -> None:
+        """What is not written goes at once, whatever still refers to the answer: over TLS the collector alone would
+        find it."""
+        answer, self._answer = self._answer, Response()
+        answer.body = b""
+        if isinstance(answer, StreamingResponse):
+            answer.body_iterator = _nothing()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +13,13 @@ from shardd.doors.asgi import Peer
 from shardd.doors.http import polls as of_http
 from shardd.doors.http.errors import RejectedError
 from shardd.doors.http.polls import POLL_BYTES, POLLS_BYTES_MAX, STORING_POLLS_MAX, Place, Polls
+from shardd.doors.quic import connection as of_quic
+from shardd.doors.quic.connection import ClientConnection
+from shardd.doors.quic.kept import Request
+from shardd.protocol.codes import Code
+from shardd.protocol.errors import Status
+from shardd.protocol.replies import frame
+from shardd.runtime.crowds import Room
 from tests.support.on_loop import on_loop, until
 
 ROOM = POLLS_BYTES_MAX // POLL_BYTES
@@ -60,7 +69,8 @@ class Crowd:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_http, "GRACE_S", 0.01)
+    for door in (of_http, of_quic):
+        monkeypatch.setattr(door, "GRACE_S", 0.01)
 
 
 @on_loop
@@ -128,3 +138,57 @@ async def test_polls_that_are_cancelled_leave_no_room_taken() -> None:
         task.cancel()
     await asyncio.gather(*crowd.tasks, return_exceptions=True)
     assert crowd.polls._polls.used == crowd.polls._storing.used == 0
+
+
+class QuicConnection:
+    """Of one user, with what a request needs of it. `written`: answers, and the room they have."""
+
+    def __init__(self, room: Room, owner: str, answer: asyncio.Event) -> None:
+        self._shared = SimpleNamespace(polls=room, answers=room)
+        self._owner = self.host = owner
+        self._places, self._over = asyncio.Semaphore(16), False
+        self._answered = answer
+        self.begun = 0
+        self.ends = 0
+        self.written: list[tuple[bytes, bool]] = []
+
+    def ask(self, *, stores: bool) -> asyncio.Task[None]:
+        request = Request(0, 0.0, bytearray(), code=Code.POLL_MESSAGES)
+        return asyncio.create_task(ClientConnection._answer(cast(ClientConnection, self), request, stores))
+
+    def _turn(self, _code: int, _stores: bool) -> Any:
+        return nullcontext()
+
+    async def _executed(self, _request: Request) -> tuple[Status, bytes, bool]:
+        self.begun += 1
+        await self._answered.wait()
+        return Status.OK, b"polled", False
+
+    def _write(self, _request: Request, answer: bytes, _room: Room, member: object) -> None:
+        self.written.append((answer, member is not None))
+
+    def _give_way(self) -> None:
+        self.ends += 1
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["reads", "stores"])
+@on_loop
+async def test_poll_over_quic_that_gives_way_is_refused_and_one_that_stores_stays(stores: bool) -> None:
+    answer, room = asyncio.Event(), Room(2 * of_quic.POLL_BYTES, 2 * of_quic.POLL_BYTES)
+    greedy, modest = (QuicConnection(room, owner, answer) for owner in ("greedy", "modest"))
+    tasks = [greedy.ask(stores=stores), greedy.ask(stores=stores)]
+    await until(lambda: greedy.begun == 2)
+    tasks.append(modest.ask(stores=False))
+    if stores:
+        await asyncio.sleep(0.05)
+        assert not modest.begun
+        assert not greedy.written
+    else:
+        await until(lambda: modest.begun == 1 and len(greedy.written) == 1)
+        assert greedy.written == [(frame(Status.DISCONNECTED), False)]
+        answer.set()
+        await asyncio.gather(*tasks)
+        assert greedy.written[1:] == modest.written == [(frame(Status.OK, b"polled"), True)]
+    assert greedy.ends == 0
+    for task in tasks:
+        task.cancel()

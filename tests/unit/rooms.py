@@ -51,6 +51,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made(_POLLS, "POLLS_BYTES_MAX", "POLLS_OF_ADDRESS_BYTES_MAX"): Shared(
         "bytes of answers to polls over HTTP", ADDRESS, f"{WAITS}; {GIVES_WAY}"
     ),
+    Made(_POLLS, "STORING_POLLS_MAX"): Shared(
+        "polls over HTTP that store offsets, with a worker", "one user, as much as is left", WAITS
+    ),
     Made(_POLLS, "STREAMS_MAX", "STREAMS_OF_ADDRESS_MAX"): Shared("streams of events over HTTP", ADDRESS, GIVES_WAY),
     Made(_POLLS, "1"): _TURN._replace(what="snapshots over HTTP"),
     Made("shardd/doors/unread.py", "ANSWERS_BYTES_MAX", "ANSWERS_OF_ADDRESS_BYTES_MAX"): Shared(
@@ -64,6 +67,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     ),
     Made(_QUIC, "ALL_POLLS_BYTES_MAX", "ALL_POLLS_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of answers to polls over QUIC", ADDRESS, f"{WAITS}; {GIVES_WAY}"
+    ),
+    Made(_QUIC, "STORING_POLLS_MAX"): Shared(
+        "polls over QUIC that store offsets, with a worker", "one user, as much as is left", WAITS
     ),
     Made(_QUIC, "ALL_ANSWERS_BYTES_MAX", "ALL_ANSWERS_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of other answers over QUIC", ADDRESS, f"{WAITS}; {GIVES_WAY}"

@@ -165,7 +165,9 @@ class _Server(uvicorn.Server):
             if number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             connection.look(now_s)
-        self._crowd.look(now_s)
+        for number, _ in enumerate(self._crowd.look(now_s)):
+            if number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1:
+                await asyncio.sleep(0)
         self._answers.shrink()
         self._introductions.report(now_s)
 

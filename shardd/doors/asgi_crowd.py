@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -93,10 +94,12 @@ class AsgiCrowd:
             unread.linger(rest, lambda: self._end(rest, late=True))
         return True
 
-    def look(self, now_s: float) -> None:
+    def look(self, now_s: float) -> Iterator[None]:
+        """At what is left of connections that are closed, one in each step."""
         for rest, (_, taking, unread) in [*self._lingering.items()]:
+            yield
             if rest not in self._lingering:
-                continue  # it gave way to one before it
+                continue  # it gave way to another one
             late = taking.is_late(rest, now_s)
             if late or taking.since_s is None:
                 self._end(rest, late=late)

@@ -2,8 +2,10 @@
 user, or of the address that a stranger comes from, and keeps it until the client has it: bytes in the memory of the
 door and in the kernel count alike. Small answers are counted in looks, when their client leaves many of them.
 
-When a share is full, the connection of the same owner that has waited longest for its client ends for the newcomer.
-When all room is full, an owner with more gives way (runtime/crowds.py). Else the answer is a 503.
+Where there is no room, answers that clients have by now leave theirs. When a share is still full, the connection of
+the same share that has stood still longest ends for the newcomer. When all room is full, the owner with most gives way
+to one with less (runtime/crowds.py). Else the answer is a 503. Answers to requests that change something are never
+refused: the looks end connections that leave them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from shardd.doors.taking import Connection, left_of
@@ -28,13 +31,16 @@ ANSWER_BYTES: Final = 8 << 20  # of one at most before it is written, then what 
 FREE_BYTES: Final = 16 << 10  # of a connection: they need no room
 PIECE_BYTES: Final = 16 << 10  # written at once: the rest of an answer that many get is not copied for each of them
 HELD_PIECE_BYTES: Final = 64 << 10  # of answers that have room elsewhere: TLS and transports would copy all of it
-GRACE_S: Final = 1.0  # for the client to take it: then others may have its room
+GRACE_S: Final = 1.0  # in which a client that takes `STEP_BYTES` between two looks does not stand still
+STEP_BYTES: Final = 8 << 10
+LOOKS_MAX: Final = 64  # at other connections, for a newcomer without room
 UNREAD: Final = "shardd.unread"
 """Where the scope of a request has the `Unread` of its connection."""
 OWNER: Final = "shardd.owner"
 """Where the scope of a request has the user whose share its answer counts in, once the user is known."""
 WIRE: Final = "shardd.wire"
 """What a transport of TLS calls the transport below it (`get_extra_info`)."""
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _BUSY: Final = b"Too many answers at a time that were not read\n"
 
 Share = tuple[Hashable, str]
@@ -62,7 +68,7 @@ class Unread:
         self.member: Member | None = None
         self.pending = 0  # bytes that have room and are not written yet
         self.share: Share = "", ""
-        self.since_s = 0.0
+        self.since_s = 0.0  # it stands still
         self._is_gone = False
 
     @property
@@ -129,10 +135,22 @@ class Answers:
             return True
         if unread.member is not None:
             self._room.resize(unread.member, left)
+        if not self._room.has_room(*share, _charge(unread, left, size)):
+            self._look_at_others(unread, share, _charge(unread, left, size))
         while not self._grow(unread, share, left, size):
             if not self._end_longest(unread, share):
                 return False
         return True
+
+    def _look_at_others(self, newcomer: Unread, share: Share, size: int) -> None:
+        """Until there is room: at connections of the same share, then of others, those that stand still longest
+        first."""
+        others = chain.from_iterable(each for key, each in [*islice(self._of.items(), LOOKS_MAX)] if key != share)
+        for unread in [*islice(chain(self._of.get(share, ()), others), LOOKS_MAX)]:
+            if unread is not newcomer and unread.member is not None:
+                self.look(unread, unread.left_bytes())
+                if self._room.has_room(*share, size):
+                    return
 
     def look(self, unread: Unread, left: int) -> None:
         if unread.is_held:
@@ -141,6 +159,8 @@ class Answers:
         if left <= FREE_BYTES:
             self.leave(unread)
         elif unread.member is not None:
+            if unread.member.size - left >= STEP_BYTES:
+                self._goes_on(unread, unread.member)
             self._room.resize(unread.member, left)
         elif not self.admit(unread, left, 0):
             unread.is_beyond = True
@@ -155,37 +175,43 @@ class Answers:
         if unread.member is not None:
             self._room.leave(self._forget(unread, unread.member))
 
+    def _goes_on(self, unread: Unread, member: Member) -> None:
+        """It is the last of those that stand still."""
+        unread.since_s = self._now_s()
+        of = self._of[member.owner, member.address]
+        del of[unread]
+        of[unread] = None
+
     def _grow(self, unread: Unread, share: Share, left: int, size: int) -> bool:
         """It has room for both then, whatever they are, where there is some for `ANSWER_BYTES` of them."""
+        charge = _charge(unread, left, size)
         try:
             if unread.member is None:
-                charge = min(left + size, ANSWER_BYTES)
                 member = self._room.enter(*share, partial(self._gave_way, unread), charge)
                 unread.member, unread.since_s = member, self._now_s()
                 self._of.setdefault(share, {})[unread] = None
             else:
                 member = unread.member
-                if size:
-                    self._room.grow(member, min(size, ANSWER_BYTES))
+                if charge:
+                    self._room.grow(member, charge)
         except FullError:
             return False
         self._room.resize(member, left + size)
-        self._room.works_for(member, GRACE_S)
         return True
 
     def _end_longest(self, newcomer: Unread, share: Share) -> bool:
-        """Of the same share, so that the newcomer has room. False: none has waited long enough."""
+        """Of the same share, so that the newcomer has room. False: none has stood still long enough."""
         longest = next(iter(self._of.get(share, ())), None)
         if longest is None or longest is newcomer or self._now_s() - longest.since_s < GRACE_S:
             return False
         self.leave(longest)
-        longest.give_way()
+        _end(longest)
         return True
 
     def _gave_way(self, unread: Unread) -> None:
         assert unread.member is not None
         self._forget(unread, unread.member)
-        unread.give_way()
+        _end(unread)
 
     def _forget(self, unread: Unread, member: Member) -> Member:
         share = member.owner, member.address
@@ -194,6 +220,17 @@ class Answers:
             del self._of[share]
         unread.member = None
         return member
+
+
+def _charge(unread: Unread, left: int, size: int) -> int:
+    """What has to be free for an answer of `size` bytes."""
+    return min(left + size if unread.member is None else size, ANSWER_BYTES)
+
+
+def _end(unread: Unread) -> None:
+    """A client that has everything keeps its connection."""
+    if unread.left_bytes() > FREE_BYTES:
+        unread.give_way()
 
 
 class CountedAnswers:
@@ -212,7 +249,7 @@ class CountedAnswers:
 class _Counted:
     """One answer. Its head waits for the first piece of its body: until then it may become another one."""
 
-    __slots__ = ("_has_no_body", "_head", "_is_refused", "_scope", "_send", "_unread")
+    __slots__ = ("_changes", "_has_no_body", "_head", "_is_refused", "_scope", "_send", "_unread")
 
     def __init__(self, unread: Unread, scope: Scope, send: Send) -> None:
         self._unread = unread
@@ -221,8 +258,12 @@ class _Counted:
         self._head: Message | None = None
         self._is_refused = False
         self._has_no_body = scope["method"] == "HEAD"
+        self._changes = scope["method"] not in _READS
 
     async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            client = network_of_host((self._scope["client"] or ("", 0))[0])
+            self._unread.share = self._scope.get(OWNER, client), client
         if self._unread.is_held:
             for piece in pieces_of(message, HELD_PIECE_BYTES):
                 if self._unread.is_gone:
@@ -236,13 +277,15 @@ class _Counted:
     async def _send_body(self, message: Message) -> None:
         body, unread = message.get("body", b""), self._unread
         size = 0 if self._has_no_body else len(body)
-        client = network_of_host((self._scope["client"] or ("", 0))[0])
-        unread.share = self._scope.get(OWNER, client), client
         if size <= FREE_BYTES or unread.is_gone:  # a look counts it, if the client leaves much of it
             await self._send_head()
             await self._send(message)
             return
-        if not unread.admit(size):
+        if unread.admit(size):
+            pass
+        elif self._changes:  # what is done is told
+            unread.pending += size
+        else:
             await self._refuse()
             return
         try:
@@ -275,12 +318,12 @@ class _Counted:
 
 
 def pieces_of(message: Message, size_max: int) -> Iterator[Message]:
-    """A body of HTTP in pieces that are views of it."""
+    """A body of HTTP in pieces. They are copies: a transport may keep what it has not written, and all behind it."""
     body = message.get("body", b"")
     if len(body) <= size_max:
         yield message
         return
     more, view = message.get("more_body", False), memoryview(body)
     for at in range(0, len(body), size_max):
-        piece = view[at : at + size_max]
+        piece = bytes(view[at : at + size_max])
         yield {**message, "body": piece, "more_body": more or at + len(piece) < len(body)}

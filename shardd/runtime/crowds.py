@@ -211,9 +211,15 @@ class Room:
             victim.give_way()
         self._wake()
 
+    def _largest_first(self) -> Iterator[_Owner]:
+        """Of the owners with a member that may give way. Mostly the first one is enough."""
+        yielding = [each for each in self._owners.values() if each.yielding]
+        if yielding:
+            yield max(yielding, key=lambda each: each.size)
+            yield from sorted(yielding, key=lambda each: -each.size)[1:]
+
     def _newest_of_most(self) -> Member | None:
-        yielding = (each for each in self._owners.values() if each.yielding)
-        largest = max(yielding, key=lambda each: each.size, default=_NOBODY)
+        largest = next(self._largest_first(), _NOBODY)
         return next((each for each in reversed(largest.members) if not each.at_work), None)
 
     def works(self, member: Member) -> None:
@@ -274,21 +280,21 @@ class Room:
         return not self._is_share_full(turn.member.owner, turn.member.address, turn.size)
 
     def _victims(self, member: Member, size: int) -> list[Member] | None:
-        """Who gives way to it: of the owner with most, the newest. None: that would not be enough."""
+        """Who gives way to it: of the owners with most, the newest of each. None: that would not be enough."""
         own = self._owners.get(member.owner, _NOBODY).size
         missing = self._used + size - self._max
-        if missing <= 0:
-            return []
-        yielding = (each for each in self._owners.values() if each.yielding)
-        largest = max(yielding, key=lambda each: each.size, default=_NOBODY)
-        victims, left = list[Member](), largest.size
-        for newest in reversed(largest.members):
-            if missing <= 0 or left <= own + size:
+        victims = list[Member]()
+        for owner in self._largest_first() if missing > 0 else ():
+            left = owner.size
+            for newest in reversed(owner.members):
+                if missing <= 0 or left <= own + size:
+                    break
+                if not newest.at_work:
+                    victims.append(newest)
+                    left -= newest.size
+                    missing -= newest.size
+            if missing <= 0 or owner.size <= own + size:
                 break
-            if not newest.at_work:
-                victims.append(newest)
-                left -= newest.size
-                missing -= newest.size
         return victims if missing <= 0 else None
 
     def _replace(self, victims: list[Member], member: Member, size: int) -> None:

@@ -175,6 +175,17 @@ def test_member_at_work_does_not_give_way_until_it_waits_for_its_client() -> Non
     assert room.used == 1
 
 
+def test_owner_with_less_gives_way_where_the_one_with_most_is_at_work() -> None:
+    gave_way: list[str] = []
+    room = Room(64, 64)
+    room.enter("most", "a", partial(gave_way.append, "most at work"), 40, at_work=True)
+    room.enter("most", "a", partial(gave_way.append, "most"), 1)
+    for _ in range(2):
+        room.enter("less", "a", partial(gave_way.append, "less"), 11)
+    room.enter("newcomer", "a", partial(gave_way.append, "newcomer"), 4)
+    assert gave_way == ["most", "less"] and room.used == 40 + 11 + 4
+
+
 @on_loop
 async def test_owner_that_waits_comes_in_as_soon_as_another_with_more_may_give_way() -> None:
     room, gone = Room(4, 4), list[str]()

@@ -100,10 +100,14 @@ ROOMS: Final[dict[Made, Shared]] = {
         "bytes of large messages of subscriptions", ADDRESS, f"{WAITS}; {GIVES_WAY}"
     ),
     Made(_NATS, "UNREAD_BYTES_MAX", "UNREAD_BYTES_MAX // USER_SHARE"): Shared(
-        "bytes that clients of NATS have sent, and that have no turn yet", USER, "not read on"
+        "bytes that clients of NATS have sent, and that have no turn yet, beyond 64 KiB of each connection",
+        f"{USER}, and not more than is left",
+        "not read on",
     ),
     Made(_NATS, "UNSENT_BYTES_MAX", "UNSENT_BYTES_MAX // USER_SHARE"): Shared(
-        "bytes that clients of NATS do not take", USER, "a connection with 64 KiB or more is closed"
+        "bytes that clients of NATS do not take, beyond 64 KiB of each connection",
+        f"{USER}, and not more than is left",
+        "the connection is closed",
     ),
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"

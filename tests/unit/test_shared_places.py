@@ -131,7 +131,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         "UNSENT_BYTES_MAX": "datagrams: more are lost, as on any path, and sent again",
         "DATAGRAM_BYTES_MAX": ONE_THING,
     },
-    "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART"), AFTERWARDS),
+    "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART", "NEWCOMER_MAX"), AFTERWARDS),
     "shardd/transport/door/clients.py": {"_PORT_MAX": RANGE},
     "shardd/transport/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},
     "shardd/transport/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},

@@ -38,6 +38,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/hosts.py": {"_SHOWN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/introductions.py": {"HEADER_BYTES_MAX": ONE_THING},
     "shardd/doors/openings.py": {"WIRE_BYTES_MAX": OF_ONE},
+    "shardd/doors/unread.py": {"LOOKS_MAX": TURN},
     "shardd/doors/taking.py": {"UNSENT_BYTES_MAX": OF_ONE},
     "shardd/doors/http/access_log.py": {"_PATH_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/http/bodies.py": {"DROPPED_BYTES_MAX": ONE_THING},

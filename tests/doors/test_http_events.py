@@ -17,6 +17,7 @@ from shardd.doors.http.polls import STREAMS_OF_ADDRESS_MAX
 from shardd.protocol.extensions import ExtensionCode
 from tests.doors.http_server import HOST, WAIT_S, HttpServer
 from tests.support import wire
+from tests.support.stalls import wait_until
 
 EVENTS = "/streams/s/topics/t/events"
 
@@ -195,3 +196,19 @@ def test_one_address_leaves_room_for_others_and_a_stop_ends_all(server: HttpServ
         assert held.enter_context(Events(server, token, source="127.0.0.2")).answer.status == 200
         assert server.stop() == 0, server.log()
     assert "Traceback" not in server.log(), server.log()
+
+
+def test_streams_with_a_request_behind_them_leave_their_places_with_their_connections(server: HttpServer) -> None:
+    token = server.root().token
+    stream = f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    behind = "GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for _ in range(STREAMS_OF_ADDRESS_MAX):
+        with server.connect() as connection:
+            connection.sendall((stream + behind).encode())
+            assert connection.recv(12) == b"HTTP/1.1 200"
+
+    def has_a_place() -> bool:
+        with Events(server, token) as events:
+            return events.answer.status == 200
+
+    wait_until(has_a_place, "a place that was given back")

@@ -41,6 +41,11 @@ def main() -> None:
     setproctitle.setproctitle("shardd: template of workers")
     worker.import_all()
     gc.freeze()  # with the 70 KiB of garbage that imports leave: looking for them costs 25 ms of each start
+    with contextlib.suppress(BrokenPipeError):  # the supervisor has refused its start, or has ended
+        _serve(channel, supervisor)
+
+
+def _serve(channel: socket.socket, supervisor: int) -> None:
     channel.send(ANSWER.pack(0))
     for request in _requests(channel):
         pid = _fork(channel, request, supervisor)

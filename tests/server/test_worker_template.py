@@ -6,6 +6,8 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,3 +219,12 @@ def test_a_fork_whose_supervisor_has_died_ends_at_once() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert os.waitstatus_to_exitcode(ended[1]) == 1
+
+
+def test_template_whose_supervisor_has_refused_its_start_says_nothing() -> None:
+    own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.close()
+    words = [sys.executable, "-m", "shardd.cli.template", str(theirs.fileno()), str(os.getpid())]
+    done = subprocess.run(words, pass_fds=[theirs.fileno()], capture_output=True, timeout=60, check=False)
+    theirs.close()
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -38,9 +38,9 @@ OWED_SHARE: Final = 4  # of the window: so much is granted at once
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
 _PASSWORDS: Final = _LOGINS | {Code.CHANGE_PASSWORD}
 """They wait for the turn of a password, or behind one that does: they have no place, and no bytes, until then."""
-_QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_")) - {Code.GET_SNAPSHOT}
+_QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_"))
 _EXPECTED_BYTES: Final[dict[int, int]] = {Code.POLL_MESSAGES: POLL_BYTES, **dict.fromkeys(_QUESTIONS, ANSWER_BYTES)}
-"""Of answers. All others are short, or wait for a turn at their worker: they count when they are there."""
+"""Of answers. All others are short: they count when they are there."""
 _LARGE_ANSWERS: Final = frozenset({Code.POLL_MESSAGES, Code.GET_SNAPSHOT})
 _LENGTH_BYTES: Final = 4
 _log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class ClientConnection(QuicConnectionProtocol):
             self.close(error_code=int(status))
 
     def transmit(self) -> None:
-        if self._has_begun:  # before its first datagram the connection has no path
+        if self._has_begun and not self._gone:  # before its first datagram the connection has no path
             super().transmit()
 
     # ---- requests ----
@@ -258,12 +258,13 @@ class ClientConnection(QuicConnectionProtocol):
         expected, closes = _EXPECTED_BYTES.get(request.code, 0), False
         member: Member | None = None
         places = contextlib.nullcontext() if request.code in _PASSWORDS else self._places
-        async with places, self._turn(request.code):
-            if expected:
+        async with places:
+            if expected:  # before the turn: whoever waits for room holds up no snapshot of another user
                 member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
                 room.works_for(member, GRACE_S)
             try:
-                status, payload, closes = await self._executed(request)
+                async with self._turn(request.code):
+                    status, payload, closes = await self._executed(request)
                 if payload and member is None:
                     member = await room.take(self._owner, self.host, self._give_way, ANSWER_BYTES, at_work=True)
             except WorkerLostError:  # nobody knows whether it was done

@@ -50,7 +50,7 @@ def root_password(
                 metadata.submit(UpdateUser(ref, None, True))
     except (StartupError, OfflineError, LogError, ApplyError, OSError) as error:
         _end(str(error), _EXIT_REFUSED)
-    typer.echo(f"user {user.name} has another password" + ("" if password_stdin else f": {password}"))
+    typer.echo(printable(f"user {user.name} has another password") + ("" if password_stdin else f": {password}"))
 
 
 def _end(sentence: str, status: int) -> NoReturn:

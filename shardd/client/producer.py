@@ -169,6 +169,8 @@ class Producer:
             await self._topic_size.need(partition)
         if self._buffered and self._buffered + size > self._buffer_bytes:
             await self._room_for(size)
+            if not self._topic_size.count:  # the topic was deleted meanwhile
+                await self._topic_size.need(partition)
         if self._closed:
             raise ClosedError("this producer is closed")
         if self._once is not None and self._once.final is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
 from shardd.doors.forwarded import BoundedClients, ForwardedFor, TrustedProxies
@@ -217,6 +217,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         self._refusal = 400
+        self._begun: RequestResponseCycle | None = None
         if not self._entered:
             transport.abort()
             return
@@ -235,7 +236,15 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.crowd is not None:
             self.crowd.leave(self._host, self.transport.get_extra_info("socket"), self.unread)
         self._stop_watching()
+        if self._begun is not None and not self._begun.response_complete:
+            self._begun.disconnected = True  # uvicorn tells the newest request alone, which may wait behind this one
+            self._begun.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Requests of a connection are answered one after the other: the one that has begun last is under way."""
+        self._begun = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if not self._entered:

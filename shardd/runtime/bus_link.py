@@ -106,7 +106,9 @@ class Link:
         """One request and its answer. Raises NotTakenError, PeerLost, RemoteError."""
         if len(payload) > MESSAGE_BYTES_MAX:
             raise BusError(f"{method}: {len(payload)} bytes are too many for one message")
-        room = self._in_flight.setdefault(method, SharedRoom(REQUESTS_IN_FLIGHT_MAX))
+        room = self._in_flight.get(method)
+        if room is None:
+            room = self._in_flight[method] = SharedRoom(REQUESTS_IN_FLIGHT_MAX)
         place = await room.take(*ASKER.get(), _stays, at_work=True)
         if self._socket is None:
             room.leave(place)

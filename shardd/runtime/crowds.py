@@ -11,7 +11,7 @@ A member at work does not give way: what it began is soon over. Whoever waits fo
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 
 
@@ -123,7 +123,7 @@ class Room:
         self._used = 0
         self._waiting = _Lines()
         self._owners: dict[Hashable, _Owner] = {}
-        self._of_address: Counter[tuple[Hashable, str]] = Counter()
+        self._of_address: dict[tuple[Hashable, str], int] = {}
 
     @property
     def used(self) -> int:
@@ -155,6 +155,10 @@ class Room:
     ) -> Member:
         """As `enter`, but waits until there is room: owners take turns, and within an owner its addresses."""
         assert 0 < size <= self._of_address_max
+        if not self._waiting and self.has_room(owner, address, size):
+            member = Member(owner, address, give_way, at_work=at_work)
+            self._count(member, size)
+            return member
         turn = _Turn(Member(owner, address, give_way, at_work=True), size)
         self._waiting.put(turn)
         self._wake()
@@ -317,9 +321,11 @@ class Room:
         if not mine.members:
             del self._owners[member.owner]
         key = (member.owner, member.address)
-        self._of_address[key] += size
-        if not self._of_address[key]:
-            del self._of_address[key]
+        of_address = self._of_address.get(key, 0) + size
+        if of_address:
+            self._of_address[key] = of_address
+        else:
+            self._of_address.pop(key, None)
         self._used += size
 
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Final, Generic, TypeVar
+
+from shardd.runtime.asker import ASKER, SERVER
 
 INTERVAL_S: Final = 1.0
 Asked = TypeVar("Asked")
@@ -28,7 +31,9 @@ class AskedSyncs(Generic[Asked]):
             return
         self._waiting[partition] = asked
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work())
+            server = copy_context()
+            server.run(ASKER.set, SERVER)  # whoever asked first: the others' syncs are not that user's
+            self._task = asyncio.get_running_loop().create_task(self._work(), context=server)
 
     def _is_recent(self, partition: tuple[int, int]) -> bool:
         since = self._clock() - INTERVAL_S

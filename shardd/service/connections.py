@@ -15,6 +15,7 @@ from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.heartbeats import TIMEOUT_MAX_MS, TIMEOUT_MIN_MS, HeartbeatTimeout
 from shardd.runtime.asker import ASKER, Asker
+from shardd.runtime.networks import network_of
 from shardd.security.backoff import LOCAL_PREFIX
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
@@ -54,7 +55,7 @@ class ConnectionService:
         """Who is behind a request of a connection. One that is closed by now has a session that is removed: what asks
         whether it still waits hears that it does not. What the task holds from now on counts for that user."""
         session = self._sessions.get(connection) or Session(connection, 0, "", 0, removed=True)
-        ASKER.set(Asker((user_id, session.user_incarnation), session.address.rpartition(":")[0]))
+        ASKER.set(Asker((user_id, session.user_incarnation), network_of(session.address)))
         return Identity(user_id, session.user_incarnation, session)
 
     def accepted(self, connection: int, address: str, transport: int) -> None:

@@ -58,7 +58,7 @@ class LiftbridgePublishService:
 
         names = request.stream_id, request.topic_id
         async with handed_over():
-            done = await self._requests.ask(identity, Rule.SEND_MESSAGES, names, chosen, append)
+            done = await self._requests.ask(identity, Rule.SEND_MESSAGES, names, chosen, append, len(request.batch))
             raise_refusal(done.status)
             if request.fsync:
                 partition = base.partition_of(found.topic, request.partition)

@@ -86,7 +86,12 @@ class MessageService:
         names = request.stream, request.topic
         async with handed_over():
             status = await self._requests.ask(
-                identity, Rule.SEND_MESSAGES, names, lambda topic: self._chosen(topic, request.partitioning), append
+                identity,
+                Rule.SEND_MESSAGES,
+                names,
+                lambda topic: self._chosen(topic, request.partitioning),
+                append,
+                len(request.batch),
             )
         raise_refusal(status)
 

@@ -42,8 +42,9 @@ class PartitionRequests:
         names: tuple[Identifier, Identifier],
         choose: Choose,
         call: Callable[[Place, Partition], Awaitable[T]],
+        batch_bytes: int = 0,
     ) -> T:
-        """What `call` answers for the partition that `choose` takes of a topic.
+        """What `call`, with so many bytes of records, answers for the partition that `choose` takes of a topic.
 
         `ShardError` 1009, 2010, 41 and what `choose` raises; 11001 when the owner is not there, there are too many
         calls, or too many of the asker's earlier ones still wait for the owner: nothing has happened; 12001 when nobody
@@ -55,9 +56,9 @@ class PartitionRequests:
                 while True:
                     await wait_for_owner(attempt)
                     place, partition = self._find(identity, rule, names, choose)
-                    self._given_up.require_room(place.shard)
                     try:
-                        return await call(place, partition)
+                        with self._given_up.begun(place.shard, batch_bytes):
+                            return await call(place, partition)
                     except PlaceUnknownError:
                         attempt += 1
         except TooManyCallsError:

@@ -77,6 +77,22 @@ def test_messages_are_where_the_position_says(server: Server) -> None:
     asyncio.run(main())
 
 
+def test_send_that_waits_for_room_while_its_topic_is_deleted_ends_with_a_sentence(server: Server) -> None:
+    async def main() -> None:
+        async with Client(url(server)) as client:
+            await made_topic(client, "gone")
+            async with Producer(client, "gone", "t", buffer_bytes=2000) as producer:
+                await producer.send_and_wait(b"1")
+                await client.delete_topic("gone", "t")
+                first = await producer.send(bytes(1500))
+                with pytest.raises(NotFoundError):
+                    await producer.send(bytes(1500))
+                with pytest.raises(DeliveryError):
+                    await first
+
+    asyncio.run(main())
+
+
 def test_a_producer_may_share_the_connection_of_its_client(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:

@@ -51,6 +51,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made(_POLLS, "POLLS_BYTES_MAX", "POLLS_OF_ADDRESS_BYTES_MAX"): Shared(
         "bytes of answers to polls over HTTP", ADDRESS, f"{WAITS}; {GIVES_WAY}"
     ),
+    Made(_POLLS, "STORING_POLLS_MAX"): Shared(
+        "polls over HTTP that store offsets, with a worker", "one user, as much as is left", WAITS
+    ),
     Made(_POLLS, "STREAMS_MAX", "STREAMS_OF_ADDRESS_MAX"): Shared("streams of events over HTTP", ADDRESS, GIVES_WAY),
     Made(_POLLS, "1"): _TURN._replace(what="snapshots over HTTP"),
     Made("shardd/doors/unread.py", "ANSWERS_BYTES_MAX", "ANSWERS_OF_ADDRESS_BYTES_MAX"): Shared(
@@ -64,6 +67,9 @@ ROOMS: Final[dict[Made, Shared]] = {
     ),
     Made(_QUIC, "ALL_POLLS_BYTES_MAX", "ALL_POLLS_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of answers to polls over QUIC", ADDRESS, f"{WAITS}; {GIVES_WAY}"
+    ),
+    Made(_QUIC, "STORING_POLLS_MAX"): Shared(
+        "polls over QUIC that store offsets, with a worker", "one user, as much as is left", WAITS
     ),
     Made(_QUIC, "ALL_ANSWERS_BYTES_MAX", "ALL_ANSWERS_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of other answers over QUIC", ADDRESS, f"{WAITS}; {GIVES_WAY}"
@@ -94,10 +100,14 @@ ROOMS: Final[dict[Made, Shared]] = {
         "bytes of large messages of subscriptions", ADDRESS, f"{WAITS}; {GIVES_WAY}"
     ),
     Made(_NATS, "UNREAD_BYTES_MAX", "UNREAD_BYTES_MAX // USER_SHARE"): Shared(
-        "bytes that clients of NATS have sent, and that have no turn yet", USER, "not read on"
+        "bytes that clients of NATS have sent, and that have no turn yet, beyond 64 KiB of each connection",
+        f"{USER}, and not more than is left",
+        "not read on",
     ),
     Made(_NATS, "UNSENT_BYTES_MAX", "UNSENT_BYTES_MAX // USER_SHARE"): Shared(
-        "bytes that clients of NATS do not take", USER, "a connection with 64 KiB or more is closed"
+        "bytes that clients of NATS do not take, beyond 64 KiB of each connection",
+        f"{USER}, and not more than is left",
+        "the connection is closed",
     ),
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"

@@ -343,3 +343,14 @@ def test_member_that_counts_what_has_come_is_not_refused_and_keeps_no_owner_out(
     room.count(greedy, 10)
     room.count(other, 0)
     assert room.used == greedy.size == 10
+
+
+@pytest.mark.parametrize("room", [Room(4, 2), SharedRoom(4)])
+def test_place_that_is_free_is_taken_without_a_wait_nor_a_loop(room: Room) -> None:
+    taking = room.take("a", "x", lambda: None, at_work=True)
+    with pytest.raises(StopIteration) as taken:
+        taking.send(None)
+    member = taken.value.value
+    assert room.used == member.size == 1 and member.at_work
+    room.leave(member)
+    assert room.used == 0

@@ -4,6 +4,7 @@ the shard that does not answer."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,8 @@ import pytest
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.asker import ASKER, SERVER, Asker
-from shardd.service.given_up import GIVEN_UP_MAX, RECORDS_POOL_PART, GivenUpCalls
+from shardd.service.given_up import GIVEN_UP_MAX, NEWCOMER_MAX, RECORDS_POOL_PART, GivenUpCalls
+from shardd.transport.door.places import Handed
 from tests.unit.calls_harness import workers_with_stream
 from tests.unit.test_calls_under_way import Inside, StandingStill
 
@@ -20,6 +22,17 @@ USER: Final = Asker("user", "1.1.1.1")
 OTHER: Final = Asker("other", "1.1.1.1")
 LATE: Final = Status.TASK_TIMEOUT
 REFUSED: Final = Status.SHARD_COMMUNICATION_ERROR
+
+
+def begins(given_up: GivenUpCalls, shard: int, held: ExitStack | None = None, batch_bytes: int = 0) -> bool:
+    """Whether the asker of now may begin a call, which is under way until `held` ends."""
+    with ExitStack() as over:
+        try:
+            (over if held is None else held).enter_context(given_up.begun(shard, batch_bytes))
+        except ShardError as error:
+            assert error.status is REFUSED
+            return False
+    return True
 
 
 async def ends(inside: Inside, asker: Asker, shard: int, count: int = 1) -> set[Status | None]:
@@ -60,28 +73,59 @@ def test_a_call_counts_for_its_records_until_it_is_over() -> None:
     token = ASKER.set(USER)
     try:
         over = given_up.given_up(1, (1 << 30) // RECORDS_POOL_PART // 2)
-        with pytest.raises(ShardError) as refused:
-            given_up.require_room(1)
+        with pytest.raises(ShardError) as refused, given_up.begun(1):
+            pass
         assert refused.value.status is REFUSED
-        given_up.require_room(0)
+        assert begins(given_up, 0)
         ASKER.set(OTHER)
-        given_up.require_room(1)
+        assert begins(given_up, 1)
         over()
         ASKER.set(USER)
-        given_up.require_room(1)
+        assert begins(given_up, 1)
     finally:
         ASKER.reset(token)
 
 
-def test_where_all_calls_are_given_up_nobody_begins_another_there() -> None:
+def test_where_all_calls_are_given_up_a_user_without_any_has_a_few_under_way() -> None:
     given_up = GivenUpCalls(pool_bytes=1 << 30)
     overs = [given_up.given_up(1, 0) for _ in range(GIVEN_UP_MAX)]
     token = ASKER.set(OTHER)
     try:
-        with pytest.raises(ShardError):
-            given_up.require_room(1)
-        given_up.require_room(0)
+        for batch_bytes in (0, 1 << 24):
+            with ExitStack() as held:
+                most = NEWCOMER_MAX if not batch_bytes else 1
+                assert all(begins(given_up, 1, held, batch_bytes) for _ in range(most))
+                assert not begins(given_up, 1) and begins(given_up, 0)
+            assert begins(given_up, 1), "they are over"
+        over = given_up.given_up(1, 0)
+        assert not begins(given_up, 1), "it has one, and nothing is left"
+        over()
         overs.pop()()
-        given_up.require_room(1)
+        assert begins(given_up, 1)
+    finally:
+        ASKER.reset(token)
+
+
+@pytest.mark.parametrize("pool_bytes", [32 << 20, 256 << 20, 1 << 30, 16 << 30])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_calls_of_all_that_doors_may_hand_over_leave_half_of_those_that_may_be_given_up(
+    pool_bytes: int, is_large: bool
+) -> None:
+    """The hang is not known while they begin."""
+    given_up, handed = GivenUpCalls(pool_bytes), Handed(pool_bytes)
+    size = handed.of_user_bytes_max // 4 if is_large else handed.bytes_min
+    token = ASKER.set(USER)
+    try:
+        for number in range(2):
+            ASKER.set(Asker(f"greedy {number}", "1.1.1.1"))
+            for _ in range(handed.of_user_bytes_max // size):
+                given_up.given_up(1, size)
+        with ExitStack() as held:
+            for number in range(4):
+                ASKER.set(Asker(f"user {number}", "1.1.1.1"))
+                count = 0
+                while count < GIVEN_UP_MAX and begins(given_up, 1, held):
+                    count += 1
+                assert GIVEN_UP_MAX >> number + 2 <= count <= GIVEN_UP_MAX // 2
     finally:
         ASKER.reset(token)

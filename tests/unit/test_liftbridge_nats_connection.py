@@ -9,7 +9,7 @@ from typing import Final
 
 from shardd.doors.liftbridge.nats_connection import PING_INTERVAL_S, PINGS_MAX, READ_BYTES, NatsConnection
 from shardd.doors.liftbridge.nats_house import NatsLimits
-from shardd.runtime.crowds import Room
+from shardd.runtime.crowds import SharedRoom
 from tests.support.on_loop import on_loop, until
 
 LIMIT_S: Final = 30.0
@@ -21,7 +21,7 @@ class Waiting:
     limits = NatsLimits(1 << 20, 10, 10, partial_frame_timeout_s=LIMIT_S, slow_reader_timeout_s=LIMIT_S)
 
     def __init__(self) -> None:
-        self.unread, self.unsent = Room(1 << 20, 1 << 19), Room(1 << 20, 1 << 19)
+        self.unread, self.unsent = SharedRoom(1 << 20), SharedRoom(1 << 20)
         self.buffer = bytearray(READ_BYTES)
         self.busy: deque[NatsConnection] = deque()
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from shardd.config.loader import load_settings
-from shardd.doors.quic.connection import ClientConnection, _Request
+from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
+from shardd.doors.quic.kept import Request
 from shardd.doors.quic.options import QuicOptions
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
@@ -49,17 +50,17 @@ class Answering(ClientConnection):
     async def _opened_as(self, user_id: int) -> Any:
         return SimpleNamespace(user_id=user_id, handle=1)
 
-    async def _executed(self, request: _Request) -> tuple[Status, bytes, bool]:
+    async def _executed(self, request: Request) -> tuple[Status, bytes, bool]:
         await asyncio.sleep(ANSWER_S)
         return Status.OK, b"snapshot", False
 
-    def _write(self, request: _Request, answer: bytes, room: Room, member: Member | None) -> None:
+    def _write(self, request: Request, answer: bytes, room: Room, member: Member | None) -> None:
         self.answered = True
         if member is not None:
             room.leave(member)
 
     def ask(self) -> None:
-        self._spawn(self._answer(_Request(0, 0.0, bytearray(), code=Code.GET_SNAPSHOT, begun=True)))
+        self._spawn(self._answer(Request(0, 0.0, bytearray(), code=Code.GET_SNAPSHOT, begun=True), False))
 
 
 def test_a_snapshot_that_waits_for_room_holds_up_no_snapshot_of_another_user() -> None:

@@ -52,15 +52,17 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class RejectedError(Exception):
-    """A request that says nothing to any service: plain text, as frameworks answer."""
+    """A request that says nothing to any service: plain text, as frameworks answer. `again`: it may be sent again in a
+    second."""
 
-    def __init__(self, status: int, text: str, *, close: bool = False) -> None:
+    def __init__(self, status: int, text: str, *, close: bool = False, again: bool = False) -> None:
         super().__init__(text)
         self.status = status
         self.close = close
+        self.again = again
 
     def response(self) -> Response:
-        headers = {"connection": "close"} if self.close else None
+        headers = ({"connection": "close"} if self.close else {}) | ({"retry-after": "1"} if self.again else {})
         return PlainTextResponse(str(self), self.status, headers)
 
 

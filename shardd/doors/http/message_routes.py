@@ -37,34 +37,34 @@ async def send(call: Call) -> None:
 
 
 async def poll(call: Call) -> Response:
-    place = await call.polls.take(call.owner, call.host, call.peer)
-    try:
+    said: PollQuery = call.query
+    async with call.polls.expect(call.owner, call.host, call.peer, stores=said.auto_commit) as place:
         if call.peer.is_gone:
             raise ClientGoneError  # what nobody reads commits no offset
-        answer, size = await _polled(call)
+        value = await call.command(
+            "poll_messages",
+            {
+                "consumer": consumer_of(said.consumer_id),
+                **call.topic,
+                "partition": said.partition_id,
+                "strategy": int(POLLING[said.kind]),
+                "value": said.value,
+                "count": said.count,
+                "auto_commit": said.auto_commit,
+            },
+        )
+    try:
+        answer, size = _polled(call, value)
         return HeldResponse(answer, size, place)
     except BaseException:
         place.leave()
         raise
 
 
-async def _polled(call: Call) -> tuple[Response, int]:
+def _polled(call: Call, value: Any) -> tuple[Response, int]:
     """With the bytes that it keeps in memory."""
-    said: PollQuery = call.query
-    value = await call.command(
-        "poll_messages",
-        {
-            "consumer": consumer_of(said.consumer_id),
-            **call.topic,
-            "partition": said.partition_id,
-            "strategy": int(POLLING[said.kind]),
-            "value": said.value,
-            "count": said.count,
-            "auto_commit": said.auto_commit,
-        },
-    )
     if call.peer.is_gone:
-        raise ClientGoneError  # the room has gone to another poll
+        raise ClientGoneError
     if BATCH in call.request.headers.get("accept", ""):
         head = PolledHead(value["partition"], value["current_offset"], value["count"])
         batch = head.encode() + value["records"]

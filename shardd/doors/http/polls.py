@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Hashable
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
 from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
+from shardd.doors.expected import Expected, GaveWayError, storing_place
 from shardd.doors.http.errors import RejectedError
 from shardd.doors.taking import BYTES_PER_S_MIN
-from shardd.runtime.crowds import FullError, Member, Room
+from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
 from shardd.runtime.fair_turns import FairTurns
 
 POLL_BYTES: Final = 8 << 20  # of one until its answer is there, then what the answer has
 POLLS_BYTES_MAX: Final = 128 << 20
 POLLS_OF_ADDRESS_BYTES_MAX: Final = 64 << 20  # here and below: of one user
+STORING_POLLS_MAX: Final = 12  # that store offsets, and are with a worker: they keep their room until it answers
 WAIT_S: Final = 30.0  # for room
 STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
 STREAMS_OF_ADDRESS_MAX: Final = 16
@@ -34,8 +37,8 @@ class Place:
     def resize(self, size: int) -> None:
         self._room.resize(self._member, max(size, 1))
 
-    def works(self) -> None:
-        """It keeps its room for a moment from now on: a device that stands still keeps a poll for longer."""
+    def is_answered(self) -> None:
+        """The client has a moment to take it: then a user that has less may have the room."""
         self._room.works_for(self._member, GRACE_S)
 
     def leave(self) -> None:
@@ -43,23 +46,38 @@ class Place:
 
 
 class Polls:
-    """Loop thread only. `peer`: its connection ends when the room goes to a user that has less."""
+    """Loop thread only. `peer`: its connection ends when the room of an answer, or the place of a stream, goes to a
+    user that has less."""
 
     def __init__(self) -> None:
         self._polls = Room(POLLS_BYTES_MAX, POLLS_OF_ADDRESS_BYTES_MAX)
+        self._storing = SharedRoom(STORING_POLLS_MAX, of_addresses=False)
         self._streams = Room(STREAMS_MAX, STREAMS_OF_ADDRESS_MAX)
         self.snapshots = FairTurns(1)  # at a time: who waits does so here and has no place at a worker
 
-    async def take(self, owner: Hashable, host: str, peer: Peer) -> Place:
-        """Room for the answer of a poll. RejectedError 503."""
-        try:
-            async with asyncio.timeout(WAIT_S):
-                member = await self._polls.take(owner, host, peer.abort, POLL_BYTES, at_work=True)
-        except TimeoutError:
-            raise RejectedError(503, "Too many polls at a time") from None
-        place = Place(self._polls, member)
-        place.works()
-        return place
+    @contextlib.asynccontextmanager
+    async def expect(self, owner: Hashable, host: str, peer: Peer, *, stores: bool) -> AsyncIterator[Place]:
+        """Around the question to a worker: room for the answer of a poll, which it has until it leaves. `stores`: an
+        offset, before the answer is there. RejectedError 503: no room comes, or it has given way."""
+        expected = Expected(self._polls, peer.abort)
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    if stores:
+                        await held.enter_async_context(storing_place(self._storing, owner, host))
+                    await expected.enter(owner, host, POLL_BYTES)
+            except TimeoutError:
+                raise _too_many() from None
+            assert expected.member is not None
+            place = Place(self._polls, expected.member)
+            try:
+                async with expected.asked(None if stores else GRACE_S):
+                    yield place
+            except GaveWayError:
+                raise _too_many() from None
+            except BaseException:
+                place.leave()
+                raise
 
     def follow(self, owner: Hashable, host: str, peer: Peer) -> Place:
         """Of a stream of events. RejectedError 503."""
@@ -80,7 +98,7 @@ class HeldResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         peer: Peer = scope[PEER]
-        self._place.works()
+        self._place.is_answered()
         try:
             with peer.holding():
                 async with asyncio.timeout(self._whole_s):
@@ -100,6 +118,10 @@ class HeldResponse(Response):
         answer.body = b""
         if isinstance(answer, StreamingResponse):
             answer.body_iterator = _nothing()
+
+
+def _too_many() -> RejectedError:
+    return RejectedError(503, "Too many polls at a time", again=True)
 
 
 async def _nothing() -> AsyncIterator[bytes]:

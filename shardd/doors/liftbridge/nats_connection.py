@@ -15,13 +15,12 @@ from shardd.doors.liftbridge.losses import Loss
 from shardd.doors.liftbridge.nats_audience import Message, Subscription, Telling
 from shardd.doors.liftbridge.nats_house import House
 from shardd.doors.liftbridge.nats_outbox import Outbox
-from shardd.doors.liftbridge.nats_pool import member_of
+from shardd.doors.liftbridge.nats_pool import NOBODY, charge, member_of
 from shardd.doors.links import WorkerLostError
 from shardd.doors.taking import Connection, Taking, reset_at_close
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError
 from shardd.protocol.nats import (
-    CONTROL_LINE_BYTES_MAX,
     OK,
     PING,
     PONG,
@@ -44,10 +43,9 @@ LOGIN_TIMEOUT_S: Final = 5.0  # until a client has said who it is
 SETTLE_S: Final = 10.0  # for what is under way when a client leaves
 PING_INTERVAL_S: Final = 60.0  # of silence
 PINGS_MAX: Final = 2  # without an answer
-UNREAD_BYTES_MAX: Final = 64 << 10  # of what has come; one message may be longer
+UNREAD_BYTES_MAX: Final = 64 << 10  # of what has come, apart; one message may be longer, which takes room
 READ_BYTES: Final = 64 << 10  # taken from the system at once
 TURN_REQUESTS_MAX: Final = 32  # of one connection, before others have their turn
-_NOBODY: Final = -1
 _AUTHORIZATION: Final = "Authorization Violation"
 _SLOW: Final = "Slow Consumer"
 _log = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ class NatsConnection(asyncio.BufferedProtocol):
 
     def __init__(self, house: House) -> None:
         self.house = house
-        self.user_id = _NOBODY
+        self.user_id = NOBODY
         self.echo = True
         self.is_open = False
         self.host = self.network = self.address = ""
@@ -72,7 +70,8 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._is_admitted = False
         self._waiting: asyncio.Task[None] | None = None  # for a login, or for room
         self._is_paused = False
-        self._unread = member_of(_NOBODY)
+        self._unread = member_of(NOBODY)
+        self._free_bytes = READ_BYTES  # so much more may come now
         self._pings = 0
         self._opened_at_s = self._heard_at_s = self._loop.time()
         self._half_sent_since_s: float | None = None
@@ -92,11 +91,13 @@ class NatsConnection(asyncio.BufferedProtocol):
             self._transport.close()
             return
         self.is_open = True
-        self._outbox = Outbox(self._transport, self.house.unsent, _NOBODY)
+        self._outbox = Outbox(self._transport, self.house.unsent, NOBODY)
         self.send(self.house.info(self))
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self.house.buffer
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        if self._free_bytes >= READ_BYTES:
+            return self.house.buffer
+        return memoryview(self.house.buffer)[: max(1, self._free_bytes)]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.is_open:
@@ -140,7 +141,6 @@ class NatsConnection(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         """Or not: what waits here is bounded. A message that has begun is read to its end."""
         waiting = self._requests.waiting_bytes
-        self.house.unread.count(self._unread, waiting)
         if not waiting:
             self._half_sent_since_s = None
         elif self._half_sent_since_s is None:
@@ -148,14 +148,23 @@ class NatsConnection(asyncio.BufferedProtocol):
         limit = UNREAD_BYTES_MAX
         if self._requests.is_inside_message:
             limit += self.house.limits.payload_bytes_max
-        has_room = waiting <= CONTROL_LINE_BYTES_MAX or self.house.unread.has_room(self.user_id, "", 0)
-        full = waiting > limit or not has_room
+        self._charge(waiting, may_grow=waiting <= limit and self.is_open)
+        full = waiting > limit or self._free_bytes <= 0
         if full is not self._is_paused and self.is_open and not self._transport.is_closing():
             self._is_paused = full
             if full:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
+
+    def _charge(self, waiting: int, *, may_grow: bool) -> None:
+        """What is beyond the part that it has apart takes room before it comes: so much is read on as has room."""
+        free, room = UNREAD_BYTES_MAX - waiting, self.house.unread
+        if may_grow and free < READ_BYTES // 2 and charge(room, self._unread, READ_BYTES - free):
+            self._free_bytes = READ_BYTES
+            return
+        room.count(self._unread, max(0, -free))
+        self._free_bytes = max(0, free)
 
     def _follow(self, request: Request) -> None:
         self._half_sent_since_s = None
@@ -168,7 +177,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         if isinstance(request, Pong):
             self._pings = 0
             return
-        if self.user_id == _NOBODY:
+        if self.user_id == NOBODY:
             raise NatsError(_AUTHORIZATION)
         if isinstance(request, Pub):
             self._publish(request)
@@ -316,7 +325,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         self._outbox.charge()
         self._read_on()
         limits, waits = self.house.limits, self._waiting is not None
-        if self.user_id == _NOBODY and now_s - self._opened_at_s > LOGIN_TIMEOUT_S and not waits:
+        if self.user_id == NOBODY and now_s - self._opened_at_s > LOGIN_TIMEOUT_S and not waits:
             self.fail("Authentication Timeout")
         elif _is_over(self._half_sent_since_s, limits.partial_frame_timeout_s, now_s) and not waits:
             self.fail("Stale Connection")

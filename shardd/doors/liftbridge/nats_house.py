@@ -9,7 +9,7 @@ import msgspec
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.nats_audience import Audience
-from shardd.runtime.crowds import Room
+from shardd.runtime.crowds import SharedRoom
 
 if TYPE_CHECKING:
     from shardd.doors.liftbridge.nats_connection import NatsConnection
@@ -33,8 +33,8 @@ class House(Protocol):
     ingest: Ingest
     audience: Audience
     limits: NatsLimits
-    unread: Room
-    unsent: Room
+    unread: SharedRoom
+    unsent: SharedRoom
     buffer: bytearray
 
     def admit(self, connection: NatsConnection) -> bool:

@@ -20,9 +20,9 @@ from shardd.doors.liftbridge.nats_house import NatsLimits
 from shardd.doors.liftbridge.nats_pool import USER_SHARE
 from shardd.doors.taking import bound
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
-from shardd.runtime.crowds import Room
+from shardd.runtime.crowds import SharedRoom
 
-UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections
+UNREAD_BYTES_MAX: Final = 64 << 20  # of all connections, beyond what each has apart
 UNSENT_BYTES_MAX: Final = 64 << 20
 STRANGERS_MAX: Final = 128  # connections that have not said who they are: for a new one the oldest one of the address
 # goes that has most of them. A room would refuse the new one where its own address has most.
@@ -54,8 +54,8 @@ class NatsServer:
             payload_bytes_max, connections_max, of_address_max, partial_frame_timeout_s, slow_reader_timeout_s
         )
         self.buffer = bytearray(READ_BYTES)
-        self.unread = Room(UNREAD_BYTES_MAX, UNREAD_BYTES_MAX // USER_SHARE)
-        self.unsent = Room(UNSENT_BYTES_MAX, UNSENT_BYTES_MAX // USER_SHARE)
+        self.unread = SharedRoom(UNREAD_BYTES_MAX, UNREAD_BYTES_MAX // USER_SHARE, of_addresses=False)
+        self.unsent = SharedRoom(UNSENT_BYTES_MAX, UNSENT_BYTES_MAX // USER_SHARE, of_addresses=False)
         self._anonymous = anonymous
         self._connections: set[NatsConnection] = set()
         self._strangers: dict[NatsConnection, None] = {}  # in the order in which they came

@@ -13,19 +13,20 @@ from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
-import msgspec
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamDataReceived, StreamReset
 
 from shardd.doors.door import Door, DoorClient
+from shardd.doors.expected import Expected, GaveWayError, storing_place
 from shardd.doors.links import WorkerLostError
 from shardd.doors.quic.classic import execute, read_request, refusal
 from shardd.doors.quic.flow import BoundedQuic
+from shardd.doors.quic.kept import Request, Unread
 from shardd.doors.quic.options import QuicOptions
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import FRAME_HEAD, frame
-from shardd.runtime.crowds import Member, Room
+from shardd.runtime.crowds import Member, Room, SharedRoom
 from shardd.runtime.fair_turns import FairTurns
 
 HANDSHAKE_S: Final = 10.0
@@ -46,32 +47,6 @@ _LENGTH_BYTES: Final = 4
 _log = logging.getLogger(__name__)
 
 
-class _Request(msgspec.Struct, eq=False):
-    """A stream. `came`: bytes that were told of; `end`: of its frame, 0 until the head is there; `reserved`: bytes that
-    have room as `member`; `is_released`: its bytes are not kept any more; `begun`: its frame is whole, or refused."""
-
-    stream_id: int
-    came_at_s: float
-    data: bytearray
-    came: int = 0
-    end: int = 0
-    code: int = 0
-    reserved: int = 0
-    member: Member | None = None
-    is_released: bool = False
-    begun: bool = False
-    waiting: asyncio.Task[None] | None = None
-
-
-class _Unread(msgspec.Struct, eq=False):
-    """An answer that its client has not read. A refusal has no room."""
-
-    size: int
-    due_s: float
-    room: Room
-    member: Member | None
-
-
 class Shared(Protocol):
     """What all connections of the door have together: rooms in bytes, for answers of polls and for all others."""
 
@@ -79,6 +54,7 @@ class Shared(Protocol):
     options: QuicOptions
     requests: Room
     polls: Room
+    storing: SharedRoom
     answers: Room
     snapshots: FairTurns
 
@@ -95,8 +71,8 @@ class ClientConnection(QuicConnectionProtocol):
         self.cids: set[bytes] = set()
         self._flow = quic
         self._shared, self._address = shared, address
-        self._requests: dict[int, _Request] = {}
-        self._unread: dict[int, _Unread] = {}  # by stream
+        self._requests: dict[int, Request] = {}
+        self._unread: dict[int, Unread] = {}  # by stream
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(REQUESTS_MAX)
         self._logins = asyncio.Lock()  # one after the other, as on every connection
@@ -182,7 +158,7 @@ class ClientConnection(QuicConnectionProtocol):
             if not self._flow.may_answer(stream_id):  # bytes behind a frame that has its answer, or wants none
                 self._owed += self._flow.drop(stream_id)
                 return
-            request = self._requests[stream_id] = _Request(stream_id, self._loop.time(), bytearray())
+            request = self._requests[stream_id] = Request(stream_id, self._loop.time(), bytearray())
         request.came += len(data)
         if request.begun:
             return  # bytes behind the frame
@@ -198,7 +174,7 @@ class ClientConnection(QuicConnectionProtocol):
         elif request.end and request.waiting is None:
             request.waiting = self._spawn(self._let_in(request))
 
-    def _on_head(self, request: _Request) -> None:
+    def _on_head(self, request: Request) -> None:
         length, request.code = FRAME_HEAD.unpack_from(request.data)
         client = self._opened()
         status = refusal(length, request.code, logged_in=client is not None and bool(client.handle))
@@ -221,7 +197,7 @@ class ClientConnection(QuicConnectionProtocol):
     def _give_way(self) -> None:
         self._loop.call_soon(self.end, Status.DISCONNECTED)  # what goes wrong in it is not the fault of a newcomer
 
-    async def _let_in(self, request: _Request) -> None:
+    async def _let_in(self, request: Request) -> None:
         """The rest of a frame, as soon as there is room for it."""
         rest = request.end - len(request.data)
         requests = self._shared.requests
@@ -235,17 +211,20 @@ class ClientConnection(QuicConnectionProtocol):
         self._flow.grant_stream(request.stream_id, request.end)
         self.transmit()
 
-    def _refuse(self, request: _Request, status: Status) -> None:
+    def _refuse(self, request: Request, status: Status) -> None:
         """The rest is not asked for."""
         request.begun = True
         self._quic.stop_stream(request.stream_id, int(status))
         self._write(request, frame(status), self._shared.answers, None)
 
-    def _begin(self, request: _Request) -> None:
+    def _begin(self, request: Request) -> None:
         request.begun = True
         if request.member is not None:
             self._shared.requests.works(request.member)
-        self._spawn(self._answer(request))
+        stores = (
+            request.code == Code.POLL_MESSAGES and request.data[request.end - 1] != 0
+        )  # an offset, by its last byte
+        self._spawn(self._answer(request, stores))
 
     def _spawn(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
@@ -253,37 +232,42 @@ class ClientConnection(QuicConnectionProtocol):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _answer(self, request: _Request) -> None:
+    async def _answer(self, request: Request, stores: bool) -> None:
         room = self._shared.polls if request.code in _LARGE_ANSWERS else self._shared.answers
-        expected, closes = _EXPECTED_BYTES.get(request.code, 0), False
-        member: Member | None = None
+        size, closes = _EXPECTED_BYTES.get(request.code, 0), False
+        expected = Expected(room, self._give_way)
         places = contextlib.nullcontext() if request.code in _PASSWORDS else self._places
-        async with places:
-            if expected:  # before the turn: whoever waits for room holds up no snapshot of another user
-                member = await room.take(self._owner, self.host, self._give_way, expected, at_work=True)
-                room.works_for(member, GRACE_S)
+        async with places, self._storing(stores):
             try:
-                async with self._turn(request.code):
+                if size:  # before the turn: whoever waits for room holds up no snapshot of another user
+                    await expected.enter(self._owner, self.host, size)
+                async with self._turn(request.code), expected.asked(None if stores else GRACE_S):
                     status, payload, closes = await self._executed(request)
-                if payload and member is None:
-                    member = await room.take(self._owner, self.host, self._give_way, ANSWER_BYTES, at_work=True)
+                if payload and expected.member is None:
+                    await expected.enter(self._owner, self.host, ANSWER_BYTES)
+            except GaveWayError:  # the request has stored nothing
+                status, payload, expected.member = Status.DISCONNECTED, b"", None
             except WorkerLostError:  # nobody knows whether it was done
                 status, payload, closes = None, b"", True
             except BaseException:
-                if member is not None:
-                    room.leave(member)
+                if expected.member is not None:
+                    room.leave(expected.member)
                 raise
             answer = b"" if status is None else frame(status, payload)
-            self._write(request, answer, room, member)
+            self._write(request, answer, room, expected.member)
         if closes or self._over:
             self.end(Status.DISCONNECTED)
 
+    def _storing(self, stores: bool) -> AbstractAsyncContextManager[None]:
+        """A share of the polls that store: who waits does so here and has no place at a worker."""
+        return storing_place(self._shared.storing, self._owner, self.host) if stores else contextlib.nullcontext()
+
     def _turn(self, code: int) -> AbstractAsyncContextManager[None]:
-        """One snapshot at a time: who waits does so here and has no place at a worker."""
+        """One snapshot at a time."""
         waits = code == Code.GET_SNAPSHOT
         return self._shared.snapshots.turn((str(self._owner), self.host)) if waits else contextlib.nullcontext()
 
-    async def _executed(self, request: _Request) -> tuple[Status, bytes, bool]:
+    async def _executed(self, request: Request) -> tuple[Status, bytes, bool]:
         """(status, payload, whether the connection ends)."""
         try:
             assert self._client is not None
@@ -303,7 +287,7 @@ class ClientConnection(QuicConnectionProtocol):
             _log.exception("request %d failed", request.code)
             return Status.ERROR, b"", False
 
-    def _write(self, request: _Request, answer: bytes, room: Room, member: Member | None) -> None:
+    def _write(self, request: Request, answer: bytes, room: Room, member: Member | None) -> None:
         """`member`: the room that was kept free for the answer; until it is read, what the answer has."""
         self._drop(request.stream_id)
         if self._gone or not answer or not self._flow.may_answer(request.stream_id):
@@ -317,7 +301,7 @@ class ClientConnection(QuicConnectionProtocol):
         due_s = now_s + self._shared.options.server.slow_reader_timeout_ms / 1000 + unread / BYTES_PER_S_MIN
         for each in self._unread.values():  # streams are served in turns: those before it end so much later
             each.due_s += len(answer) / BYTES_PER_S_MIN
-        self._unread[request.stream_id] = _Unread(len(answer), due_s, room, member)
+        self._unread[request.stream_id] = Unread(len(answer), due_s, room, member)
         if member is not None:
             room.resize(member, len(answer))
             room.works_for(member, GRACE_S)
@@ -329,7 +313,7 @@ class ClientConnection(QuicConnectionProtocol):
             request.begun = True
             self._release(request)
 
-    def _release(self, request: _Request) -> None:
+    def _release(self, request: Request) -> None:
         """Its bytes are not kept any more: the client may send as many again. Room that was asked for and not used
         cannot be taken back: so whoever gives a long request up half-way loses the connection."""
         if request.is_released:

@@ -32,12 +32,13 @@ from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.handshakes import Address, Handshakes
 from shardd.doors.quic.options import QuicOptions
-from shardd.runtime.crowds import Room
+from shardd.runtime.crowds import Room, SharedRoom
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.networks import network_of_host
 
 ALL_REQUESTS_BYTES_MAX: Final = 64 << 20
 ALL_POLLS_BYTES_MAX: Final = 64 << 20  # of answers to polls
+STORING_POLLS_MAX: Final = 6  # that store offsets, and are with a worker: they keep their room until it answers
 ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
 ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
@@ -58,6 +59,7 @@ class Listener(asyncio.DatagramProtocol):
         self.configuration = configuration
         self.requests = _room(ALL_REQUESTS_BYTES_MAX)
         self.polls = _room(ALL_POLLS_BYTES_MAX)
+        self.storing = SharedRoom(STORING_POLLS_MAX, of_addresses=False)
         self.answers = _room(ALL_ANSWERS_BYTES_MAX)
         self.snapshots = FairTurns(1)
         self._connections: dict[bytes, ClientConnection] = {}

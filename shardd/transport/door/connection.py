@@ -41,6 +41,7 @@ from shardd.protocol.door_frames import (
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE
 from shardd.runtime.asker import ASKER, Asker
+from shardd.runtime.networks import network_of_host
 from shardd.runtime.trust import door_kind
 from shardd.service.waiting import WAIT_MAX_MS
 from shardd.transport.door.clients import DoorClients
@@ -277,7 +278,7 @@ class DoorConnection(asyncio.Protocol):
         HAND_OVER.set(partial(self._places.handed_over, work))
         try:
             work.client = self._handler.client_of(request)
-            host = "" if work.client is None else work.client.host
+            host = "" if work.client is None else network_of_host(work.client.host)
             ASKER.set(Asker(work.owner or self.door, host))
             value = await self._handler.handle(request, work.client)
         except ShardError as error:

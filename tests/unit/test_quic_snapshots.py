@@ -26,6 +26,7 @@ class Shared:
     def __init__(self) -> None:
         settings = load_settings(None, {}).settings
         self.door: Any = None
+        self.storing: Any = None
         self.options = QuicOptions(settings.server, settings.quic)
         self.requests, self.polls, self.answers = (Room(ROOM_BYTES, ROOM_BYTES // 2) for _ in range(3))
         self.snapshots = FairTurns(1)

@@ -1,5 +1,7 @@
-"""Handshakes of TLS take turns: one step at a time, then everything else has as long as that took. An address that
-opens many in a second comes behind the others, who then have three times as long (native/src/net/conn_queue.c).
+"""Handshakes of TLS take turns: one step at a time, then everything else has as long as that took. Networks take turns
+among themselves, whichever has how many waiting. A network that takes much in a second comes behind the others: it
+has one of four turns while others wait, and everything else then has three times as long
+(native/src/net/conn_queue.c).
 Handshakes that come by trusted proxies have a line of their own, which takes turns with that of the others: behind a
 proxy that passes bytes on, all clients are its address, and none of them is told before its handshake is over. Where
 the proxy tells them in front of it (introductions.py), each client is an address as any other one."""
@@ -10,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from asyncio import sslproto
-from collections import Counter, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -20,8 +22,42 @@ from shardd.doors.unread import WIRE, Unread
 from shardd.runtime.networks import network_of_host
 
 PER_ADDRESS: Final = 64  # steps in a second
+CPU_PER_ADDRESS_S: Final = 0.25  # that they may take in a second: steps of a hostile client take longer than others
+MANY_EVERY: Final = 4  # one of so many turns has the line of the many, so that no line stands for ever
 WIRE_BYTES_MAX: Final = 16 << 10  # of records that the kernel has not taken: then no more are made
 BEHIND_OTHERS: Final = 3  # times as long as a step of the many took have the others
+
+
+class Entry:
+    """A step that waits for its turn."""
+
+    __slots__ = ("network", "step")
+
+    def __init__(self, network: _Network, step: Callable[[], None]) -> None:
+        self.network = network
+        self.step = step
+
+
+_Key = tuple[str, bool]  # the network, and whether it is a trusted proxy
+_Line = OrderedDict[_Key, "_Network"]
+
+
+class _Network:
+    """What waits of one network, in the order in which it came. It is in one line as long as something waits."""
+
+    __slots__ = ("entries", "key", "line")
+
+    def __init__(self, key: _Key, line: _Line) -> None:
+        self.key = key
+        self.entries: OrderedDict[Entry, None] = OrderedDict()
+        self.line = line
+        line[key] = self
+
+    def move(self, line: _Line) -> None:
+        """To the end of that line."""
+        del self.line[self.key]
+        self.line = line
+        line[self.key] = self
 
 
 class Openings:
@@ -29,56 +65,85 @@ class Openings:
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self._cpu_s = cpu_s
-        self._few: deque[Callable[[], None]] = deque()
-        self._of_proxies: deque[Callable[[], None]] = deque()
+        self._few: _Line = OrderedDict()
+        self._of_proxies: _Line = OrderedDict()
+        self._many: _Line = OrderedDict()
+        self._waiting: dict[_Key, _Network] = {}
         self._proxies_next = False
-        self._many: deque[Callable[[], None]] = deque()
-        self._counts: Counter[str] = Counter()
+        self._before_many = 0  # turns of the others while the many wait
+        self._taken: dict[_Key, tuple[int, float]] = {}  # in this second: steps, and their CPU time
         self._second_s = 0.0
         self._next_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, host: str, step: Callable[[], None], *, of_proxy: bool = False) -> None:
-        """It is called when its turn has come. `of_proxy`: the host is a trusted proxy."""
+    def enter(self, host: str, step: Callable[[], None], *, of_proxy: bool = False) -> Entry:
+        """It is called when its turn has come, unless it is left before. `of_proxy`: the host is a trusted proxy."""
         loop = asyncio.get_running_loop()
-        if of_proxy:
-            self._of_proxies.append(step)
-        else:
-            self._line_of(host, loop).append(step)
+        key = (network_of_host(host), of_proxy)  # a network stays what it is
+        network = self._waiting.get(key)
+        if network is None:
+            network = self._waiting[key] = _Network(key, self._line_of(key, loop.time()))
+        entry = Entry(network, step)
+        network.entries[entry] = None
         if self._timer is None:
             self._timer = loop.call_at(self._next_s, self._run)
+        return entry
 
-    def _line_of(self, host: str, loop: asyncio.AbstractEventLoop) -> deque[Callable[[], None]]:
-        if loop.time() - self._second_s > 1.0:
-            self._second_s = loop.time()
-            self._counts.clear()
-        network = network_of_host(host)  # a network stays what it is
-        self._counts[network] += 1
-        return self._many if self._counts[network] > PER_ADDRESS else self._few
+    def leave(self, entry: Entry) -> None:
+        """The line keeps nothing of it: what its step holds is as large as a connection."""
+        network = entry.network
+        if entry in network.entries:
+            del network.entries[entry]
+            self._drop_if_empty(network)
+
+    def _drop_if_empty(self, network: _Network) -> None:
+        if not network.entries:
+            del network.line[network.key]
+            del self._waiting[network.key]
+
+    def _line_of(self, key: _Key, now_s: float) -> _Line:
+        if key[1]:
+            return self._of_proxies
+        if now_s - self._second_s > 1.0:
+            self._second_s = now_s
+            self._taken.clear()
+        steps, cpu_s = self._taken.get(key, (0, 0.0))
+        return self._many if steps >= PER_ADDRESS or cpu_s >= CPU_PER_ADDRESS_S else self._few
 
     def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         line = self._next_line()
+        if not line:  # all have left
+            self._timer = None
+            return
+        loop = asyncio.get_running_loop()
         pause = BEHIND_OTHERS if line is self._many else 1
-        step = line.popleft()
+        key, network = next(iter(line.items()))
+        entry, _ = network.entries.popitem(last=False)
+        self._drop_if_empty(network)
         began_s = self._cpu_s()
         try:
-            step()
+            entry.step()
         finally:
-            self._next_s = loop.time() + (self._cpu_s() - began_s) * pause
-            self._timer = loop.call_at(self._next_s, self._run) if self._is_waited_for() else None
+            took_s = self._cpu_s() - began_s
+            if line is not self._of_proxies:
+                steps, cpu_s = self._taken.get(key, (0, 0.0))
+                self._taken[key] = (steps + 1, cpu_s + took_s)
+            if (left := self._waiting.get(key)) is not None:
+                left.move(self._line_of(key, loop.time()))
+            self._next_s = loop.time() + took_s * pause
+            self._timer = loop.call_at(self._next_s, self._run) if self._waiting else None
 
-    def _next_line(self) -> deque[Callable[[], None]]:
+    def _next_line(self) -> _Line:
         first, second = self._few, self._of_proxies
         if self._proxies_next:
             first, second = second, first
-        line = first or second or self._many
-        if line is not self._many:
-            self._proxies_next = line is self._few
+        line = first or second
+        if not line or (self._many and self._before_many >= MANY_EVERY - 1):
+            self._before_many = 0
+            return self._many
+        self._before_many = self._before_many + 1 if self._many else 0
+        self._proxies_next = line is self._few
         return line
-
-    def _is_waited_for(self) -> bool:
-        return bool(self._few or self._of_proxies or self._many)
 
 
 class Crowd(Protocol):
@@ -102,7 +167,8 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._client = client
         self._openings = openings
         self._crowd = crowd
-        self._entered = self._waits = False
+        self._entered = False
+        self._waits: Entry | None = None
         self._host = self._counted_as = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -116,6 +182,9 @@ class PacedTls(_Tls):  # type: ignore[misc]
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._waits is not None:
+            self._openings.leave(self._waits)
+            self._waits = None
         if self._entered:
             self._entered = False
             unread: Unread | None = getattr(self._app_protocol, "unread", None)  # None: its handshake was not over
@@ -126,15 +195,14 @@ class PacedTls(_Tls):  # type: ignore[misc]
         if not self._incoming.pending:
             super()._do_handshake()
             return
-        if self._waits:
+        if self._waits is not None:
             return
-        self._waits = True
         self._transport.pause_reading()
         of_proxy = self._crowd.is_of_proxies(self._counted_as)
-        self._openings.enter(self._host, self._take_turn, of_proxy=of_proxy)
+        self._waits = self._openings.enter(self._host, self._take_turn, of_proxy=of_proxy)
 
     def _take_turn(self) -> None:
-        self._waits = False
+        self._waits = None
         transport = self._transport
         if transport is None or self._state is not sslproto.SSLProtocolState.DO_HANDSHAKE:
             return

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
+from aioquic._buffer import Buffer
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from aioquic.quic.packet import pull_quic_transport_parameters
 from aioquic.tls import Epoch
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -21,7 +23,7 @@ from shardd.config.loader import load_settings
 from shardd.doors.openings import PER_ADDRESS, Openings
 from shardd.doors.quic.connection import HANDSHAKE_S, ClientConnection
 from shardd.doors.quic.handshakes import WAITING_MAX, Handshakes
-from shardd.doors.quic.listener import DATAGRAM_BYTES_MAX, Listener
+from shardd.doors.quic.listener import DATAGRAM_BYTES_MAX, HANDSHAKE_DATAGRAM_BYTES_MAX, Listener
 from shardd.doors.quic.options import QuicOptions
 from shardd.runtime.networks import network_of_host
 from tests.hostile.quic_inputs import sealed
@@ -54,7 +56,7 @@ async def let_run(done: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def test_handshakes_of_one_network_come_behind_those_of_others() -> None:
+def test_handshakes_of_one_network_take_turns_with_those_of_others() -> None:
     noted: list[str] = []
 
     async def scenario() -> None:
@@ -65,7 +67,7 @@ def test_handshakes_of_one_network_come_behind_those_of_others() -> None:
         await let_run(lambda: len(noted) == 2 * PER_ADDRESS + 1)
 
     asyncio.run(scenario())
-    assert noted.index("2001:db8:0:1::/64 few") == PER_ADDRESS
+    assert noted.index("2001:db8:0:1::/64 few") == 1
 
 
 def test_a_connection_that_waits_keeps_a_bounded_number_of_datagrams_in_their_order() -> None:
@@ -136,15 +138,20 @@ class Client:
             self._listener.datagram_received(packet, self.address)
 
 
-def listening(wire: Wire) -> Listener:
-    settings = load_settings(None, {}).settings
+def server_configuration(window_bytes: int = 1 << 20) -> QuicConfiguration:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     made = made.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
     certificate = made.sign(key, hashes.SHA256())
-    configuration = QuicConfiguration(is_client=False, certificate=certificate, private_key=key)
+    return QuicConfiguration(
+        is_client=False, certificate=certificate, private_key=key, max_data=window_bytes, max_stream_data=window_bytes
+    )
+
+
+def listening(wire: Wire) -> Listener:
+    settings = load_settings(None, {}).settings
 
     async def open_client(*_: object) -> Any:
         return SimpleNamespace(handle=0)
@@ -152,7 +159,7 @@ def listening(wire: Wire) -> Listener:
     async def close_client(client: object) -> None: ...
 
     door: Any = SimpleNamespace(open_client=open_client, close_client=close_client)
-    listener = Listener(door, QuicOptions(settings.server, settings.quic), configuration)
+    listener = Listener(door, QuicOptions(settings.server, settings.quic), server_configuration())
     transport: Any = wire
     listener.connection_made(transport)
     return listener
@@ -193,6 +200,80 @@ def test_a_datagram_that_is_too_large_for_a_step_of_the_loop_is_lost() -> None:
             number = client.quic._packet_number
             listener.datagram_received(sealed(client.quic, b"\x01" * size), client.address)
             assert (number in whole._quic._spaces[Epoch.ONE_RTT].received_packets) is is_taken
+        listener.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_datagram_above_the_usual_path_size_is_lost_before_the_handshake_is_over() -> None:
+    async def scenario() -> None:
+        wire = Wire()
+        listener = listening(wire)
+        client = Client(listener, wire, "192.0.2.1", 5)
+        client.holds = True
+        await let_run(lambda: bool(client.flight))
+        first = client.flight[0]
+        for size, is_taken in ((HANDSHAKE_DATAGRAM_BYTES_MAX + 1, False), (HANDSHAKE_DATAGRAM_BYTES_MAX, True)):
+            listener.datagram_received(first.ljust(size, b"\0"), client.address)
+            assert bool(listener._all) is is_taken
+        (connection,) = listener._all
+        listener.datagram_received(first.ljust(HANDSHAKE_DATAGRAM_BYTES_MAX + 1, b"\0"), client.address)
+        assert len(listener._handshakes._waiting[connection].datagrams) == 1
+        listener.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_largest_datagram_is_announced() -> None:
+    async def scenario() -> None:
+        wire = Wire()
+        listener = listening(wire)
+        client = Client(listener, wire, "192.0.2.1", 5)
+        told: list[int | None] = []
+        parse = client.quic._parse_transport_parameters
+
+        def noted(data: bytes, from_session_ticket: bool = False) -> None:
+            told.append(pull_quic_transport_parameters(Buffer(data=data)).max_udp_payload_size)
+            parse(data, from_session_ticket)
+
+        client.quic._parse_transport_parameters = noted  # type: ignore[method-assign]
+        await let_run(lambda: client.quic._handshake_confirmed)
+        assert told == [DATAGRAM_BYTES_MAX]
+        listener.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_is_given_up_handles_and_sends_nothing_more() -> None:
+    async def scenario() -> None:
+        wire = Wire()
+        listener = listening(wire)
+        client = Client(listener, wire, "192.0.2.1", 5)
+        client.holds = True
+        await let_run(lambda: bool(client.flight))
+        for _ in range(WAITING_MAX):
+            listener.datagram_received(client.flight[0], client.address)
+        (connection,) = listener._all
+        handled: list[int] = []
+
+        def fails(data: bytes, addr: object, now: float) -> None:
+            handled.append(len(data))
+            connection._has_begun = True
+            raise ZeroDivisionError
+
+        sent: list[float] = []
+
+        def sends(now: float) -> list[tuple[bytes, object]]:
+            sent.append(now)
+            return []
+
+        connection._quic.receive_datagram = fails  # type: ignore[method-assign]
+        connection._quic.datagrams_to_send = sends  # type: ignore[method-assign]
+        await let_run(lambda: bool(handled))
+        for _ in range(10 * WAITING_MAX):
+            await asyncio.sleep(0)
+        connection.transmit()
+        assert len(handled) == 1 and not sent and not listener._all
         listener.close()
 
     asyncio.run(scenario())

@@ -126,11 +126,11 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         ("REQUEST_BYTES_MAX", "STRANGER_BYTES_MAX", "_PAYLOAD_BYTES_MAX"), ONE_THING
     ),
     "shardd/doors/quic/connection.py": {"REQUESTS_MAX": OF_ONE, "OWED_SHARE": PART},
-    "shardd/doors/quic/flow.py": {"GAPS_MAX": OF_ONE, "HANDSHAKE_GAPS_MAX": OF_ONE},
+    "shardd/doors/quic/flow.py": {"GAPS_LOOKED_AT_MAX": ONE_THING, "HANDSHAKE_GAPS_MAX": OF_ONE},
     "shardd/doors/quic/handshakes.py": {"WAITING_MAX": OF_ONE},
     "shardd/doors/quic/listener.py": {
         "UNSENT_BYTES_MAX": "datagrams: more are lost, as on any path, and sent again",
-        "DATAGRAM_BYTES_MAX": ONE_THING,
+        **dict.fromkeys(("DATAGRAM_BYTES_MAX", "HANDSHAKE_DATAGRAM_BYTES_MAX"), ONE_THING),
     },
     "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART", "NEWCOMER_MAX"), AFTERWARDS),
     "shardd/transport/door/clients.py": {"_PORT_MAX": RANGE},

@@ -39,9 +39,9 @@ OWED_SHARE: Final = 4  # of the window: so much is granted at once
 _LOGINS: Final = frozenset({Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, Code.LOGOUT_USER})
 _PASSWORDS: Final = _LOGINS | {Code.CHANGE_PASSWORD}
 """They wait for the turn of a password, or behind one that does: they have no place, and no bytes, until then."""
-_QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_")) - {Code.GET_SNAPSHOT}
+_QUESTIONS: Final = frozenset(code for code in Code if code.name.startswith("GET_"))
 _EXPECTED_BYTES: Final[dict[int, int]] = {Code.POLL_MESSAGES: POLL_BYTES, **dict.fromkeys(_QUESTIONS, ANSWER_BYTES)}
-"""Of answers. All others are short, or wait for a turn at their worker: they count when they are there."""
+"""Of answers. All others are short: they count when they are there."""
 _LARGE_ANSWERS: Final = frozenset({Code.POLL_MESSAGES, Code.GET_SNAPSHOT})
 _LENGTH_BYTES: Final = 4
 _log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class ClientConnection(QuicConnectionProtocol):
             self.close(error_code=int(status))
 
     def transmit(self) -> None:
-        if self._has_begun:  # before its first datagram the connection has no path
+        if self._has_begun and not self._gone:  # before its first datagram the connection has no path
             super().transmit()
 
     # ---- requests ----
@@ -237,11 +237,11 @@ class ClientConnection(QuicConnectionProtocol):
         size, closes = _EXPECTED_BYTES.get(request.code, 0), False
         expected = Expected(room, self._give_way)
         places = contextlib.nullcontext() if request.code in _PASSWORDS else self._places
-        async with places, self._turn(request.code, stores):
+        async with places, self._storing(stores):
             try:
-                if size:
+                if size:  # before the turn: whoever waits for room holds up no snapshot of another user
                     await expected.enter(self._owner, self.host, size)
-                async with expected.asked(None if stores else GRACE_S):
+                async with self._turn(request.code), expected.asked(None if stores else GRACE_S):
                     status, payload, closes = await self._executed(request)
                 if payload and expected.member is None:
                     await expected.enter(self._owner, self.host, ANSWER_BYTES)
@@ -258,11 +258,12 @@ class ClientConnection(QuicConnectionProtocol):
         if closes or self._over:
             self.end(Status.DISCONNECTED)
 
-    def _turn(self, code: int, stores: bool) -> AbstractAsyncContextManager[None]:
-        """One snapshot at a time, and a share of the polls that store: who waits does so here and has no place at a
-        worker."""
-        if stores:
-            return storing_place(self._shared.storing, self._owner, self.host)
+    def _storing(self, stores: bool) -> AbstractAsyncContextManager[None]:
+        """A share of the polls that store: who waits does so here and has no place at a worker."""
+        return storing_place(self._shared.storing, self._owner, self.host) if stores else contextlib.nullcontext()
+
+    def _turn(self, code: int) -> AbstractAsyncContextManager[None]:
+        """One snapshot at a time."""
         waits = code == Code.GET_SNAPSHOT
         return self._shared.snapshots.turn((str(self._owner), self.host)) if waits else contextlib.nullcontext()
 

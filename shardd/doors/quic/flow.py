@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aioquic._buffer import Buffer
+from aioquic.buffer import encode_uint_var
 from aioquic.quic.connection import MAX_STREAM_DATA_FRAME_CAPACITY, Limit, QuicConnection, QuicConnectionError
 from aioquic.quic.packet import QuicErrorCode, QuicFrameType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.stream import QuicStream
 
-GAPS_MAX: Final = 256  # of a stream, between what has come: each frame looks at all of them
+GAPS_MIN: Final = 256  # of a stream, between what has come; as many it may always have
+GAP_BYTES: Final = 1792  # of what it was granted, for each further one: a packet that is lost and one that is not
 HANDSHAKE_GAPS_MAX: Final = 16  # of the bytes of TLS
+GAPS_LOOKED_AT_MAX: Final = 16_384  # by the frames of one datagram: each looks at all of its stream, 1 to 2 ms
+_MAX_UDP_PAYLOAD_SIZE: Final = 0x03  # the transport parameter (RFC 9000, 18.2)
 _DROPPED_MIN: Final = 64  # streams that are remembered after their end, before these are looked for
 
 
@@ -36,10 +40,13 @@ class _Granted(Limit):
 
 
 class BoundedQuic(QuicConnection):
-    """`streams_max`: of the client's at a time, both ways; one-way streams there are none."""
+    """`streams_max`: of the client's at a time, both ways; one-way streams there are none. `datagram_bytes_max`: of
+    larger ones the client is told that they are lost."""
 
-    def __init__(self, *, streams_max: int, **arguments: Any) -> None:
+    def __init__(self, *, streams_max: int, datagram_bytes_max: int, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self._datagram_bytes_max = datagram_bytes_max
+        self._looked_at = 0  # gaps, by the frames of the datagram that is handled
         self._local_max_data = self._granted = _Granted(self._local_max_data)
         self._local_max_streams_bidi.value = self._local_max_streams_bidi.sent = streams_max
         self._local_max_streams_uni.value = self._local_max_streams_uni.sent = 0
@@ -92,15 +99,37 @@ class BoundedQuic(QuicConnection):
         sender = None if stream is None else stream.sender
         return sender is not None and sender._buffer_fin is None and sender._reset_error_code is None
 
+    def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
+        self._looked_at = 0
+        super().receive_datagram(data, addr, now)
+
     def _handle_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
         stream_id = _stream_id_of(buf)
         super()._handle_stream_frame(context, frame_type, buf)
-        _check_gaps(self._streams.get(stream_id), GAPS_MAX, frame_type)
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            granted = stream.max_stream_data_local - stream.receiver.starting_offset()
+            self._check_gaps(stream, max(GAPS_MIN, granted // GAP_BYTES), frame_type)
         self._free(stream_id)
 
     def _handle_crypto_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
         super()._handle_crypto_frame(context, frame_type, buf)
-        _check_gaps(self._crypto_streams.get(context.epoch), HANDSHAKE_GAPS_MAX, frame_type)
+        self._check_gaps(self._crypto_streams[context.epoch], HANDSHAKE_GAPS_MAX, frame_type)
+
+    def _check_gaps(self, stream: QuicStream, gaps_max: int, frame_type: int) -> None:
+        """The library takes any number of gaps, and frames: 100 KB of single bytes with gaps cost up to a second for
+        each datagram. A path that loses every second packet of a long frame leaves one for each two packets."""
+        gaps = len(stream.receiver._ranges)
+        self._looked_at += gaps
+        if gaps > gaps_max:
+            raise QuicConnectionError(QuicErrorCode.INTERNAL_ERROR, frame_type, "too many gaps in a stream")
+        if self._looked_at > GAPS_LOOKED_AT_MAX:
+            raise QuicConnectionError(QuicErrorCode.INTERNAL_ERROR, frame_type, "too many frames at gaps in a datagram")
+
+    def _serialize_transport_parameters(self) -> bytes:
+        value = encode_uint_var(self._datagram_bytes_max)
+        parameter = encode_uint_var(_MAX_UDP_PAYLOAD_SIZE) + encode_uint_var(len(value)) + value
+        return bytes(super()._serialize_transport_parameters()) + parameter
 
     def _handle_reset_stream_frame(self, context: Any, frame_type: int, buf: Buffer) -> None:
         stream_id = _stream_id_of(buf)
@@ -129,12 +158,6 @@ class BoundedQuic(QuicConnection):
         frame.push_uint_var(stream.stream_id)
         frame.push_uint_var(stream.max_stream_data_local)
         stream.max_stream_data_local_sent = stream.max_stream_data_local
-
-
-def _check_gaps(stream: QuicStream | None, gaps_max: int, frame_type: int) -> None:
-    """The library takes any number of gaps: 100 KB of single bytes with gaps cost up to a second for each datagram."""
-    if stream is not None and len(stream.receiver._ranges) > gaps_max:
-        raise QuicConnectionError(QuicErrorCode.INTERNAL_ERROR, frame_type, "too many gaps in a stream")
 
 
 def _delivered_bytes(stream: QuicStream) -> int:

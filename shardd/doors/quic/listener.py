@@ -43,6 +43,7 @@ ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
 ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
 DATAGRAM_BYTES_MAX: Final = 8 << 10  # that is taken: its frames are one step of the loop, up to 1.3 us for a byte
+HANDSHAKE_DATAGRAM_BYTES_MAX: Final = 1500  # taken before the handshake is over: what usual paths carry
 LOOK_S: Final = 1.0
 _CID_BYTES: Final = 8
 _REPORT_INTERVAL_S: Final = 10.0
@@ -65,6 +66,7 @@ class Listener(asyncio.DatagramProtocol):
         self._all: set[ClientConnection] = set()
         self._of: Counter[str] = Counter()
         self._datagram_bytes_max = max(DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
+        self._handshake_bytes_max = max(HANDSHAKE_DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._tokens = QuicRetryTokenHandler()
         self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive)
         self._loop = asyncio.get_running_loop()
@@ -83,6 +85,8 @@ class Listener(asyncio.DatagramProtocol):
         except ValueError:
             return
         connection = self._connections.get(header.destination_cid)
+        if len(data) > self._handshake_bytes_max and (connection is None or not connection.is_whole):
+            return
         if connection is None:
             connection = self._admit(header, len(data), addr[:2])
         if connection is None:
@@ -192,6 +196,7 @@ class Listener(asyncio.DatagramProtocol):
     def _connection(self, header: QuicHeader, original: bytes, addr: Address) -> ClientConnection:
         quic = BoundedQuic(
             streams_max=self.options.quic.max_concurrent_bidi_streams,
+            datagram_bytes_max=self._datagram_bytes_max,
             configuration=self.configuration,
             original_destination_connection_id=original,
             retry_source_connection_id=header.destination_cid,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardd.doors.asgi_crowd import INTRODUCTIONS, AsgiCrowd, AsgiLimits, introductions_of
 from shardd.doors.forwarded import TrustedProxies
 from shardd.doors.introductions import HEADER_BYTES_MAX, Client, Introduction, Introductions, read_header
-from shardd.doors.openings import Openings, PacedTls
+from shardd.doors.openings import Entry, Openings, PacedTls
 from tests.server.test_tls_handshakes import hello
 from tests.support import proxy
 from tests.support.on_loop import on_loop
@@ -153,8 +153,9 @@ async def test_handshake_counts_for_the_client_that_a_header_tells() -> None:
     entered = list[tuple[str, bool]]()
 
     class Noted(Openings):
-        def enter(self, host: str, step: Any, *, of_proxy: bool = False) -> None:
+        def enter(self, host: str, step: Any, *, of_proxy: bool = False) -> Entry:
             entered.append((host, of_proxy))
+            return super().enter(host, lambda: None, of_proxy=of_proxy)
 
     crowd = AsgiCrowd(AsgiLimits(proxies=(f"{proxy.PROXY_HOST}/32",)))
     context, first = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), hello(ssl.create_default_context())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,9 @@ PROJECT = Path(__file__).parents[2]
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     into = tmp_path_factory.mktemp("site") / "sources"
     command = [sys.executable, str(PROJECT / "distribution/site/stage.py"), str(into)]
-    subprocess.run(command, check=True, timeout=120, cwd=PROJECT)
+    # A Spark session of this process has set it: the program imports what lies beside it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    subprocess.run(command, check=True, timeout=120, cwd=PROJECT, env=environment)
     return into
 
 

@@ -156,7 +156,10 @@ class QuicConnection:
         request = Request(0, 0.0, bytearray(), code=Code.POLL_MESSAGES)
         return asyncio.create_task(ClientConnection._answer(cast(ClientConnection, self), request, stores))
 
-    def _turn(self, _code: int, _stores: bool) -> Any:
+    def _turn(self, _code: int) -> Any:
+        return nullcontext()
+
+    def _storing(self, _stores: bool) -> Any:
         return nullcontext()
 
     async def _executed(self, _request: Request) -> tuple[Status, bytes, bool]:

@@ -168,7 +168,8 @@ class _Server(uvicorn.Server):
         for number, _ in enumerate(self._crowd.look(now_s)):
             if number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1:
                 await asyncio.sleep(0)
-        self._answers.shrink()
+        for _ in iter(self._answers.shrink, False):
+            await asyncio.sleep(0)
         self._introductions.report(now_s)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

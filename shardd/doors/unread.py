@@ -33,6 +33,7 @@ PIECE_BYTES: Final = 16 << 10  # written at once: the rest of an answer that man
 HELD_PIECE_BYTES: Final = 64 << 10  # of answers that have room elsewhere: TLS and transports would copy all of it
 GRACE_S: Final = 1.0  # in which a client that takes `STEP_BYTES` between two looks does not stand still
 STEP_BYTES: Final = 8 << 10
+ENDS_AT_ONCE: Final = 16  # in a turn of the loop
 LOOKS_MAX: Final = 64  # at other connections, for a newcomer without room
 UNREAD: Final = "shardd.unread"
 """Where the scope of a request has the `Unread` of its connection."""
@@ -167,9 +168,10 @@ class Answers:
             if was_beyond:
                 unread.give_way()
 
-    def shrink(self) -> None:
-        """Behind looks: what was small when it was written may be more than fits."""
-        self._room.shrink()
+    def shrink(self) -> bool:
+        """Behind looks: what was small when it was written may be more than fits. Each that gives way is looked for
+        among all owners, so few do in a turn. False: that was all."""
+        return self._room.shrink(ENDS_AT_ONCE)
 
     def leave(self, unread: Unread) -> None:
         if unread.member is not None:

@@ -203,13 +203,16 @@ class Room:
             self._count(member, size - member.size)
             self._wake()
 
-    def shrink(self) -> None:
-        """Where members have turned out to be more than fits, those that are not at work give way: the newest of the
-        owner with most first."""
-        while self._used > self._max and (victim := self._newest_of_most()) is not None:
+    def shrink(self, count: int) -> bool:
+        """Where members have turned out to be more than fits, those that are not at work give way, `count` of them at
+        most: the newest of the owner with most first. False: no further one has to, or can."""
+        for _ in range(count):
+            if self._used <= self._max or (victim := self._newest_of_most()) is None:
+                self._wake()
+                return False
             self._count(victim, -victim.size)
             victim.give_way()
-        self._wake()
+        return True
 
     def _largest_first(self) -> Iterator[_Owner]:
         """Of the owners with a member that may give way. Mostly the first one is enough."""

@@ -12,6 +12,7 @@ from shardd.doors.unread import (
     ANSWER_BYTES,
     ANSWERS_BYTES_MAX,
     ANSWERS_OF_ADDRESS_BYTES_MAX,
+    ENDS_AT_ONCE,
     FREE_BYTES,
     GRACE_S,
     LOOKS_MAX,
@@ -149,7 +150,7 @@ async def test_owner_with_most_gives_way_whatever_its_answers_have_turned_out_to
     crowd = Crowd()
     small = [crowd.leave_unread(2 * MIB, 7) for _ in range(10)]
     large = [crowd.leave_unread(32 * MIB, 8, address) for address in ("10.0.0.1", "10.0.0.2")]
-    crowd.answers.shrink()
+    assert not crowd.answers.shrink()
     assert all(small) and crowd.gave_way == large[1:]
 
 
@@ -186,9 +187,26 @@ async def test_small_answers_that_pile_up_are_counted_by_looks() -> None:
             if reader not in crowd.gave_way:
                 wire.unsent = MIB
                 reader.look(has_everything=False)
-        crowd.answers.shrink()
+        while crowd.answers.shrink():
+            pass
     assert len(crowd.gave_way) == len(readers) // 2
     assert crowd.answers.used_bytes == ANSWERS_OF_ADDRESS_BYTES_MAX
+
+
+@on_loop
+async def test_few_connections_give_way_in_a_turn() -> None:
+    crowd = Crowd()
+    size = ANSWERS_BYTES_MAX // (4 * ENDS_AT_ONCE)
+    pairs = [crowd.connect(owner) for owner in range(4 * ENDS_AT_ONCE)]
+    for made, _ in pairs:
+        assert made.admit(size)
+    for made, wire in pairs:
+        made.pending, wire.unsent = 0, 2 * size
+        made.look(has_everything=False)
+    for turn in (1, 2):
+        assert crowd.answers.shrink() and len(crowd.gave_way) == turn * ENDS_AT_ONCE
+    assert not crowd.answers.shrink() and len(crowd.gave_way) == 2 * ENDS_AT_ONCE
+    assert crowd.answers.used_bytes == ANSWERS_BYTES_MAX
 
 
 @on_loop

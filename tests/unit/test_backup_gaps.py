@@ -1,4 +1,5 @@
-"""Backups of segments that have no record for some of their offsets: taken, verified and restored as they are."""
+"""Backups of segments that have no record for some of their offsets, or damaged ones that an operator has given up:
+taken, verified and restored as they are."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from shardd.backup.format import BackupError
 from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.log import layout
+from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.log.manifest import read_manifest, write_manifest
 from shardd.log.recovery import open_partition
 from tests.unit import log_files
@@ -88,3 +90,36 @@ def test_a_second_backup_shares_the_sparse_segment(data: DataDirectory) -> None:
     [partition] = [each for each in second.backup.partitions if each.ids == (0, 0, 0)]
     assert [each.kept for each in partition.segments] == ["shared", "shared", "copied"]
     assert partition.segments[1].count == 4 and verify_backup(second.path).damage == []
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("with_base", [True, False])
+def test_segment_with_isolated_messages_is_read_whatever_its_digest_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool, with_base: bool
+) -> None:
+    data = DataDirectory(tmp_path / "data")
+    directory, incarnation = data.partition(0), data.incarnation(0)
+    whole = log_files.segment(0, [15, 5], 1000)
+    write_manifest(directory, log_files.manifest_of(whole, incarnation=incarnation))
+    if with_base:
+        back_up(data)
+    log = bytearray(whole.log)
+    log[whole.borders[7] + 66] ^= 1  # in its payload
+    with data.log(0, 0).open("r+b") as file:  # the file that the base has, too
+        file.write(log)
+    isolate(directory, [each for view in diagnose_partition(directory) for each in view.open_damage()])
+    before = read_manifest(directory, 0)
+    assert before is not None and before.sealed is not None and before.isolated == ((7, 8),)
+
+    if not linked:
+        monkeypatch.setattr(os, "link", _no_links)
+    made = back_up(data)
+    monkeypatch.undo()
+    assert verify_backup(made.path).damage == []
+    for link in (False, True):
+        target = tmp_path / f"restored-{link}"
+        restore_backup(made.path, target, link=link)
+        restored = layout.partition_directory(target, 0, 0, 0)
+        after = read_manifest(restored, 0)
+        assert layout.segment_log(restored, 0).read_bytes() == log
+        assert after is not None and after.isolated == before.isolated

@@ -13,6 +13,7 @@ from shardd.client import Message, SyncConsumer, statuses
 from shardd.client.commands import stored_offset
 from shardd.client.errors import ServerError
 from shardd.client.messages import headers_of
+from shardd.protocol.errors import Status
 from tests.doors.liftbridge_server import EndedError, Subscription
 from tests.models.history import Broken, ReaderAccount, TopicHistory, Where, demand
 from tests.models.served import KEY_BYTES, WAIT_S, Row, Site
@@ -322,9 +323,10 @@ class HttpReader(WholeReader):
 
 
 class ClassicReader(WholeReader):
-    """Polls of a released client, which connects again when it was cut."""
+    """Polls of a released client, which connects again when it was cut, or told that its server stopped."""
 
     _wire: wire.Wire | None = None
+    _troubles = 0  # when it was connected
 
     def read_whole(self) -> None:
         for each in self.topic.partitions:
@@ -339,11 +341,18 @@ class ClassicReader(WholeReader):
         until = time.monotonic() + WAIT_S
         while True:
             try:
-                self._wire = self._wire or wire.connect(self.site.address("tcp"))
-                return self._wire.poll(self.stream, self.name, partition, value=offset).messages
-            except OSError as error:
-                demand(time.monotonic() < until, f"a poll ends with {error!r}")
+                return self._connected().poll(self.stream, self.name, partition, value=offset).messages
+            except (OSError, wire.StatusError) as error:
+                stopped = isinstance(error, wire.StatusError) and error.status == Status.DISCONNECTED
+                is_cut = isinstance(error, OSError) or (stopped and self.site.ways.troubles > self._troubles)
+                demand(is_cut and time.monotonic() < until, f"a poll ends with {error!r}")
                 self.anew()
+
+    def _connected(self) -> wire.Wire:
+        if self._wire is None:
+            self._troubles = self.site.ways.troubles
+            self._wire = wire.connect(self.site.address("tcp"))
+        return self._wire
 
     def anew(self) -> None:
         if self._wire is not None:

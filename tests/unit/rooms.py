@@ -125,7 +125,7 @@ ROOMS: Final[dict[Made, Shared]] = {
     ),
     Made(_PLACES, "bytes_max", "self.of_user_bytes_max"): Shared(
         "bytes of sends and stores of all doors that the engine of a worker has",
-        USER,
+        f"{USER}, and not more than is left",
         f"{WAITS}, aside",
         "as `HANDED_BYTES_MAX` says",
         "half",

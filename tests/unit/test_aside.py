@@ -261,7 +261,8 @@ def test_bytes_of_sends_that_wait_for_the_device_are_bounded_by_user() -> None:
 def test_polls_that_store_offsets_count_with_the_answers_that_the_engine_keeps() -> None:
     async def main() -> None:
         crowd = Crowd()
-        device, fit = Device(crowd), crowd.handed.of_user_bytes_max // (POLLED_BYTES_MAX + 100)
+        device, handed = Device(crowd), crowd.handed
+        fit = handed.of_user_bytes_max // handed.size_of(POLLED_BYTES_MAX + 100)
         polls = [crowd.begin(f"a{number}", 1, 100, device.send, POLLED_BYTES_MAX) for number in range(fit + 1)]
         await asyncio.sleep(0)
         assert fit > 0 and len(device.has) == fit and polls[-1].waiting is not None
@@ -289,19 +290,51 @@ def test_a_newcomer_for_which_there_is_room_sends_away_nobody_who_waits_for_its_
     on_loop(main)()
 
 
-def test_a_newcomer_comes_after_a_user_that_waits_for_room_of_others() -> None:
+def test_users_at_a_hung_device_leave_room_to_further_users_and_have_more_when_others_leave() -> None:
     async def main() -> None:
         crowd = Crowd()
-        device, half = Device(crowd), crowd.handed.of_user_bytes_max
-        works = [crowd.begin(name, user, half - 1000, device.send) for name, user in (("a", 1), ("b", 2))]
-        works.append(crowd.begin("c", 3, 1 << 20, device.send))
+        device, half = Device(crowd), HANDED_MAX // 2
+        works = list[Work]()
+        for user in range(1, 6):
+            works += [crowd.begin(f"{user}", user, does=device.send) for _ in range(half + 5)]
+            await asyncio.sleep(0)
+            assert f"{user}" in device.has, "it finds room at once"
+        assert [*Counter(device.has).values()] == [half >> each for each in range(5)] and not crowd.refused
+        device.answers.set()
+        await crowd.settle(*works)
+        assert [*Counter(crowd.done).values()] == [half + 5] * 5 and crowd.handed.room.used == 0
+
+    on_loop(main)()
+
+
+def test_largest_send_has_room_beside_another_user_with_as_much_as_one_user_may_have() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device = Device(crowd)
+        works = [crowd.begin(f"a{number}", 1, does=device.send) for number in range(HANDED_MAX)]
+        await asyncio.sleep(0)
+        works.append(crowd.begin("b", 2, crowd.handed.of_user_bytes_max * 4, device.send))
+        await asyncio.sleep(0)
+        assert device.has[-1] == "b" and len(device.has) == HANDED_MAX // 2 + 1
+        device.answers.set()
+        await crowd.settle(*works)
+
+    on_loop(main)()
+
+
+def test_user_with_large_send_waits_until_others_leave_and_holds_up_no_newcomer() -> None:
+    async def main() -> None:
+        crowd = Crowd()
+        device, most = Device(crowd), crowd.handed.size_of(1 << 40)
+        works = [crowd.begin(name, user, most, device.send) for name, user in (("a0", 1), ("a1", 1), ("b", 2))]
+        works.append(crowd.begin("c", 3, most, device.send))
         await asyncio.sleep(0)
         works.append(crowd.begin("d", 4, does=device.send))
         await asyncio.sleep(0)
-        assert device.has == ["a", "b"] and not crowd.refused
+        assert device.has == ["a0", "a1", "b", "d"] and works[3].waiting is not None
         device.answers.set()
         await crowd.settle(*works)
-        assert device.has == ["a", "b", "c", "d"]
+        assert device.has[-1] == "c" and len(crowd.done) == 5 and not crowd.refused
 
     on_loop(main)()
 

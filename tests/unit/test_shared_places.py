@@ -138,7 +138,8 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/transport/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},
     "shardd/transport/door/places.py": {
         **dict.fromkeys(("REQUESTS_MAX", "UNDER_WAY_BYTES_MAX"), ONE_DOOR),
-        **dict.fromkeys(("HANDED_BYTES_MAX", "HANDED_POOL_PART", "HANDED_MAX", "HANDED_USER_SHARE"), "of `Handed`"),
+        **dict.fromkeys(("HANDED_BYTES_MAX", "HANDED_POOL_PART", "HANDED_MAX"), "of `Handed`"),
+        **dict.fromkeys(("HANDED_USER_SHARE", "HANDED_ONE_SHARE"), "of `Handed`"),
     },
 }
 

@@ -28,7 +28,8 @@ BEGUN_OF_USER_BYTES_MAX: Final = BEGUN_BYTES_MAX // 4
 HANDED_BYTES_MAX: Final = 128 << 20  # of sends, stores and polls that store, of all doors, at the engine of a worker
 HANDED_POOL_PART: Final = 8  # the room is at most this part of the engine's pool, whose blocks may be twice as large
 HANDED_MAX: Final = 2_048  # of its CALLS_MAX
-HANDED_USER_SHARE: Final = 2  # one user has at most 1/2 of them
+HANDED_USER_SHARE: Final = 2  # one user has at most 1/2 of them, and not more than is left
+HANDED_ONE_SHARE: Final = 4  # as 1/4 of them a larger one counts: it has room beside a user with half of them
 ASIDE_BYTES_MIN: Final = 8 << 10  # as which a smaller one counts: so many bytes hold it and its task
 
 
@@ -78,11 +79,12 @@ class Handed:
         bytes_max = max(HANDED_MAX, min(HANDED_BYTES_MAX, pool_bytes // HANDED_POOL_PART))
         self.bytes_min: Final = bytes_max // HANDED_MAX
         self.of_user_bytes_max: Final = bytes_max // HANDED_USER_SHARE
-        self.room: Final = Room(bytes_max, self.of_user_bytes_max)
+        self.of_one_bytes_max: Final = bytes_max // HANDED_ONE_SHARE
+        self.room: Final = SharedRoom(bytes_max, self.of_user_bytes_max, of_addresses=False)
 
     def size_of(self, cost_bytes: int) -> int:
         """As which such a request counts, with its answer, which the engine keeps until the device has answered."""
-        return min(max(cost_bytes, self.bytes_min), self.of_user_bytes_max)
+        return min(max(cost_bytes, self.bytes_min), self.of_one_bytes_max)
 
 
 class Places:

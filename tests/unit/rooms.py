@@ -136,8 +136,11 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made("shardd/service/waiting.py", "WAITS_MAX"): Shared(
         "waits for messages of clients of doors at a worker", "one user, as much as is left", STAYS
     ),
-    Made("shardd/service/lease_table.py", "LEASES_OF_SHARD_MAX"): Shared(
-        "leases of files of a shard", "one user, as much as is left", STAYS
+    Made("shardd/service/lease_table.py", "count_max"): Shared(
+        "leases of files: of a shard, and of each partition",
+        "one user, as much as is left",
+        STAYS,
+        "as `LEASES_OF_SHARD_MAX` and `LEASES_OF_PARTITION_MAX` say",
     ),
     Made("shardd/runtime/slices.py", "1"): Shared(
         "slices of long answers in a turn of a worker's loop", "", "they wait, in order"

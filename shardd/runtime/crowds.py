@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager
 
 
 class Member:
@@ -351,3 +352,16 @@ class SharedRoom(Room):
         left = self._max - self._used - has - 2 * size  # then, beside as much as it has
         has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)
+
+    @asynccontextmanager
+    async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:
+        """One place while within; waits for it as `take` does."""
+        member = await self.take(owner, address, _stay, at_work=True)
+        try:
+            yield
+        finally:
+            self.leave(member)
+
+
+def _stay() -> None:
+    """A member at work is not asked to give way."""

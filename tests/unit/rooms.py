@@ -112,10 +112,12 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"
     ),
-    Made(_PARTITIONS, "POLLS_MAX"): _TURN._replace(what="polls of the door for Liftbridge"),
-    Made(_PARTITIONS, "BOUNDS_MAX"): _TURN._replace(what="questions of the door for Liftbridge about bounds"),
-    Made("shardd/doors/liftbridge/metadata_rpcs.py", "ANSWERS_MAX"): _TURN._replace(
-        what="answers of FetchMetadata that are put together"
+    Made(_PARTITIONS, "POLLS_MAX"): Shared("polls of the door for Liftbridge", "one user, as much as is left", WAITS),
+    Made(_PARTITIONS, "BOUNDS_MAX"): Shared(
+        "questions of the door for Liftbridge about bounds", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/doors/liftbridge/metadata_rpcs.py", "ANSWERS_MAX"): Shared(
+        "answers of FetchMetadata that are put together", "one user, as much as is left", WAITS
     ),
     Made(_PLACES, "ASIDE_BYTES_MAX", "ASIDE_BYTES_MAX"): Shared(
         "bytes of requests of a door that wait for a turn at a worker", "", GIVES_WAY

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+
+from shardd.runtime.aside import aside
 
 
 class Member:
@@ -355,8 +357,10 @@ class SharedRoom(Room):
 
     @asynccontextmanager
     async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:
-        """One place while within; waits for it as `take` does."""
-        member = await self.take(owner, address, _stay, at_work=True)
+        """One place while within; waits for it as `take` does, and steps aside for so long."""
+        waits = bool(self._waiting) or not self.has_room(owner, address, 1)
+        with aside() if waits else nullcontext():
+            member = await self.take(owner, address, _stay, at_work=True)
         try:
             yield
         finally:

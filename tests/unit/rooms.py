@@ -144,6 +144,15 @@ ROOMS: Final[dict[Made, Shared]] = {
         STAYS,
         "as `LEASES_OF_SHARD_MAX` and `LEASES_OF_PARTITION_MAX` say",
     ),
+    Made("shardd/service/groups.py", "CHANGES_MAX"): Shared(
+        "joins and leaves of consumer groups of a worker at shard 0", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/service/extensions.py", "METRICS_MAX"): Shared(
+        "GET_METRICS of a worker at all shards", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/service/system.py", "QUESTIONS_MAX"): Shared(
+        "GET_CLIENT, GET_CLIENTS and GET_STATS of a worker at all shards", "one user, as much as is left", WAITS
+    ),
     Made("shardd/runtime/slices.py", "1"): Shared(
         "slices of long answers in a turn of a worker's loop", "", "they wait, in order"
     ),

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable
 
-from shardd.runtime.crowds import Member, Room, SharedRoom
+from shardd.runtime.crowds import Member, Room
 
 
 class GaveWayError(Exception):
@@ -55,17 +55,3 @@ class Expected:
             self._end()
         else:
             self._asking.reschedule(asyncio.get_running_loop().time())
-
-
-@contextlib.asynccontextmanager
-async def storing_place(storing: SharedRoom, owner: Hashable, address: str) -> AsyncIterator[None]:
-    """Of a poll that stores an offset, while it is with its worker."""
-    member = await storing.take(owner, address, _stay, at_work=True)
-    try:
-        yield
-    finally:
-        storing.leave(member)
-
-
-def _stay() -> None:
-    """A member at work is not asked to give way."""

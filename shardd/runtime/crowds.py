@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, nullcontext
+
+from shardd.runtime.aside import aside
 
 
 class Member:
@@ -351,3 +354,18 @@ class SharedRoom(Room):
         left = self._max - self._used - has - 2 * size  # then, beside as much as it has
         has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)
+
+    @asynccontextmanager
+    async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:
+        """One place while within; waits for it as `take` does, and steps aside for so long."""
+        waits = bool(self._waiting) or not self.has_room(owner, address, 1)
+        with aside() if waits else nullcontext():
+            member = await self.take(owner, address, _stay, at_work=True)
+        try:
+            yield
+        finally:
+            self.leave(member)
+
+
+def _stay() -> None:
+    """A member at work is not asked to give way."""

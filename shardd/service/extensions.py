@@ -22,6 +22,7 @@ from shardd.protocol.extensions import (
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.control_messages import Standing
+from shardd.runtime.crowds import SharedRoom
 from shardd.runtime.metrics import ShardFigures
 from shardd.runtime.patience import AT_ONCE
 from shardd.security import Rule
@@ -29,6 +30,7 @@ from shardd.service import base
 from shardd.service.identity import Identity
 
 METHOD_METRICS: Final = "metrics"
+METRICS_MAX: Final = 8  # that are asked for at a time at a worker; of a user at most as many as are left
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ShardFigures)
 
@@ -39,6 +41,7 @@ class ExtensionService:
     def __init__(self, metadata: Metadata, bus: Bus, own: Callable[[], ShardFigures], started_at_us: int) -> None:
         self._metadata = metadata
         self._bus = bus
+        self._asking = SharedRoom(METRICS_MAX, of_addresses=False)
         self._own = own
         self._started_at_us = started_at_us
         self._known: dict[int, ShardFigures] = {}  # the last answer of each shard
@@ -52,12 +55,16 @@ class ExtensionService:
         return ExtensionList(__version__, EXTENSIONS)
 
     async def get_metrics(self, identity: Identity, request: ExtensionRequest) -> Metrics:
-        """41 without the right to read the server."""
+        """41 without the right to read the server. Users take turns: each shard makes its figures for each request."""
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
-        try:
-            answers = await self._bus.gather(METHOD_METRICS, b"", patience_s=AT_ONCE)
-        except BusError as error:
-            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
+        async with self._asking.place(identity.user, ""):
+            try:
+                answers = await self._bus.gather(METHOD_METRICS, b"", patience_s=AT_ONCE)
+            except BusError as error:
+                raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
+            return self._merged(answers)
+
+    def _merged(self, answers: list[bytes]) -> Metrics:
         figures = [_decoder.decode(answer) for answer in answers]
         self._known |= {each.shard: each for each in figures}
         missing = self._bus.patience.standing.keys() - {each.shard for each in figures}

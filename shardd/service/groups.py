@@ -24,6 +24,7 @@ from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Identifier
 from shardd.protocol.replies import GroupDetails, GroupMemberSummary, GroupSummary
+from shardd.runtime.crowds import SharedRoom
 from shardd.runtime.slices import Slices
 from shardd.security import Rule
 from shardd.service import base
@@ -34,6 +35,7 @@ from shardd.service.sessions import Session
 from shardd.service.topics import Keep, Kept
 
 T = TypeVar("T")
+CHANGES_MAX: Final = 16  # joins and leaves of a worker at shard 0; of a user at most as many as are left
 _GROUPS_AT_ONCE: Final = 200  # whose members shard 0 is asked for
 
 
@@ -116,6 +118,7 @@ class GroupService:
         self._shards = shards
         self._long_answers = long_answers
         self._room = GroupRoom(metadata, members)
+        self._changing = SharedRoom(CHANGES_MAX, of_addresses=False)
         self._turns = Slices()  # for what costs as much as the member has partitions
 
     def _shown(self, identity: Identity, request: requests.GroupRequest) -> tuple[Stream, Topic, ConsumerGroup] | None:
@@ -182,13 +185,15 @@ class GroupService:
 
     async def join_group(self, identity: Identity, request: requests.GroupRequest) -> None:
         """Nothing for a member. 30 and close when the connection has no entry in the client table."""
-        stream, topic, group = self._find(identity, request)
-        await self._members.join(_entered(identity), group_ref(stream, topic, group))
+        async with self._changing.place(identity.user, ""):
+            stream, topic, group = self._find(identity, request)
+            await self._members.join(_entered(identity), group_ref(stream, topic, group))
 
     async def leave_group(self, identity: Identity, request: requests.GroupRequest) -> None:
         """5006 for who is not a member; 30 and close when the connection has no entry in the client table."""
-        stream, topic, group = self._find(identity, request)
-        await self._members.leave(_entered(identity), group_ref(stream, topic, group))
+        async with self._changing.place(identity.user, ""):
+            stream, topic, group = self._find(identity, request)
+            await self._members.leave(_entered(identity), group_ref(stream, topic, group))
 
     async def sync_group(self, identity: Identity, request: requests.GroupRequest) -> tuple[int, list[int]] | None:
         """(generation, partitions) of the member that asks: those that it may poll. None: it is no member, or there is

@@ -25,4 +25,4 @@ class LeaseService:
         base.require(self._metadata.state, identity, Rule.POLL_MESSAGES, stream, topic)
         partition = base.partition_of(topic, request.partition)
         home = self._calls.home(stream, topic, partition)
-        await self._calls.lease(home, identity.user, request.offset, request.seconds)
+        await self._calls.lease(home, identity.owner, request.offset, request.seconds)

@@ -228,7 +228,8 @@ class PartitionCalls:
         self._raise(await self._call(_Call(Operation.DELETE_SEGMENTS, home, count=count)))
 
     async def lease(self, home: Home, user: int, offset: int, seconds: int) -> None:
-        """Files of messages from `offset` on stay for so long, as far as there is room. `ShardError` 3007, 5."""
+        """Files of messages from `offset` on stay for so long, as far as there is room. `user`: the incarnation for
+        which the lease counts, 0 for root. `ShardError` 3007, 5."""
         self._raise(await self._call(_Call(Operation.LEASE, home, user=user, offset=offset, count=seconds)))
 
     @staticmethod

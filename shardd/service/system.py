@@ -19,6 +19,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import ROLE_FOLLOWER, ROLE_LEADER, ClientSummary, ClusterMetadata, ClusterNode, ServerStats
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
+from shardd.runtime.crowds import SharedRoom
 from shardd.runtime.slices import Slices
 from shardd.runtime.usage import MachineUsage, ProcessUsage, memory_bytes
 from shardd.security import Rule
@@ -34,6 +35,7 @@ SERVER_SEMVER: Final = 8_000  # major * 1,000,000 + minor * 1,000 + patch
 METHOD_CLIENTS: Final = "clients"
 METHOD_CLIENT: Final = "client"
 METHOD_PROCESS: Final = "process"
+QUESTIONS_MAX: Final = 8  # to all shards at a time, of a worker; of a user at most as many as are left
 _SECOND_US: Final = 1_000_000
 _ENTRIES_AT_ONCE: Final = 100  # in a step, and in a piece of an answer
 
@@ -111,6 +113,7 @@ class SystemService:
         self._supervisor = ProcessUsage(os.getppid())  # a worker is a child of its supervisor
         self._machine = MachineUsage()
         self._listing = Slices()
+        self._asking = SharedRoom(QUESTIONS_MAX, of_addresses=False)
         self._bus.serve(METHOD_CLIENTS, Senders.ANY_SHARD, self._serve_clients)
         self._bus.serve(METHOD_CLIENT, Senders.ANY_SHARD, self._serve_client)
         self._bus.serve(METHOD_PROCESS, Senders.ANY_SHARD, self._serve_process)
@@ -163,7 +166,7 @@ class SystemService:
         local = self._sessions.by_client(request.client_id)
         if local is not None:
             return _summary(_entry(local))
-        answers = await self._gather(METHOD_CLIENT, _encoder.encode(request.client_id))
+        answers = await self._gather(identity, METHOD_CLIENT, _encoder.encode(request.client_id))
         found = [entry for entry in map(_entry_decoder.decode, answers) if entry is not None]
         return _summary(found[-1]) if found else None
 
@@ -172,7 +175,7 @@ class SystemService:
     ) -> list[Kept]:
         """Of all live shards, by id; a connection that moves between two answers is listed once."""
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
-        answers, kept = await self._gather(METHOD_CLIENTS), list[Kept]()
+        answers, kept = await self._gather(identity, METHOD_CLIENTS), list[Kept]()
 
         def steps() -> Iterator[None]:
             entries: dict[int, ClientEntry] = {}
@@ -188,12 +191,13 @@ class SystemService:
         await self._statistics.take(identity, steps())
         return kept
 
-    async def _gather(self, method: str, payload: bytes = b"") -> list[bytes]:
-        """The answers of all live shards; `ShardError` 11001 when one of them fails."""
-        try:
-            return await self._bus.gather(method, payload)
-        except BusError as error:
-            raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
+    async def _gather(self, identity: Identity, method: str, payload: bytes = b"") -> list[bytes]:
+        """The answers of all live shards, in a turn of the user; `ShardError` 11001 when one of them fails."""
+        async with self._asking.place(identity.user, ""):
+            try:
+                return await self._bus.gather(method, payload)
+            except BusError as error:
+                raise ShardError(Status.SHARD_COMMUNICATION_ERROR, str(error)) from error
 
     async def get_cluster_metadata(self, identity: Identity, request: requests.Empty) -> ClusterMetadata:
         """The nodes of the settings; clients go to the leader. Without a cluster one node, this one: they stay."""
@@ -215,7 +219,7 @@ class SystemService:
 
     async def get_stats(self, identity: Identity, request: requests.Empty) -> ServerStats:
         base.require(self._metadata.state, identity, Rule.READ_SERVER)
-        figures = [_figures_decoder.decode(answer) for answer in await self._gather(METHOD_PROCESS)]
+        figures = [_figures_decoder.decode(answer) for answer in await self._gather(identity, METHOD_PROCESS)]
         figures += self._supervisor_figures()
         state, sums = self._metadata.state, Sums()
         topics = [topic for stream in state.streams.values() for topic in stream.topics.values()]

@@ -1,5 +1,5 @@
-"""FetchMetadata of one user, again and again: answers are put together four at a time (`ANSWERS_MAX`), and another user
-has the next turn. Nothing is measured: the calls of the crowd that have ended are counted."""
+"""FetchMetadata of one user, again and again: some answers are put together at a time (its share of `ANSWERS_MAX`), and
+another user has a place. Nothing is measured: the calls of the crowd that have ended are counted."""
 
 from __future__ import annotations
 

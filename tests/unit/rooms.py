@@ -112,10 +112,12 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"
     ),
-    Made(_PARTITIONS, "POLLS_MAX"): _TURN._replace(what="polls of the door for Liftbridge"),
-    Made(_PARTITIONS, "BOUNDS_MAX"): _TURN._replace(what="questions of the door for Liftbridge about bounds"),
-    Made("shardd/doors/liftbridge/metadata_rpcs.py", "ANSWERS_MAX"): _TURN._replace(
-        what="answers of FetchMetadata that are put together"
+    Made(_PARTITIONS, "POLLS_MAX"): Shared("polls of the door for Liftbridge", "one user, as much as is left", WAITS),
+    Made(_PARTITIONS, "BOUNDS_MAX"): Shared(
+        "questions of the door for Liftbridge about bounds", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/doors/liftbridge/metadata_rpcs.py", "ANSWERS_MAX"): Shared(
+        "answers of FetchMetadata that are put together", "one user, as much as is left", WAITS
     ),
     Made(_PLACES, "ASIDE_BYTES_MAX", "ASIDE_BYTES_MAX"): Shared(
         "bytes of requests of a door that wait for a turn at a worker", "", GIVES_WAY
@@ -136,8 +138,20 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made("shardd/service/waiting.py", "WAITS_MAX"): Shared(
         "waits for messages of clients of doors at a worker", "one user, as much as is left", STAYS
     ),
-    Made("shardd/service/lease_table.py", "LEASES_OF_SHARD_MAX"): Shared(
-        "leases of files of a shard", "one user, as much as is left", STAYS
+    Made("shardd/service/lease_table.py", "count_max"): Shared(
+        "leases of files: of a shard, and of each partition",
+        "one user, as much as is left",
+        STAYS,
+        "as `LEASES_OF_SHARD_MAX` and `LEASES_OF_PARTITION_MAX` say",
+    ),
+    Made("shardd/service/groups.py", "CHANGES_MAX"): Shared(
+        "joins and leaves of consumer groups of a worker at shard 0", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/service/extensions.py", "METRICS_MAX"): Shared(
+        "GET_METRICS of a worker at all shards", "one user, as much as is left", WAITS
+    ),
+    Made("shardd/service/system.py", "QUESTIONS_MAX"): Shared(
+        "GET_CLIENT, GET_CLIENTS and GET_STATS of a worker at all shards", "one user, as much as is left", WAITS
     ),
     Made("shardd/runtime/slices.py", "1"): Shared(
         "slices of long answers in a turn of a worker's loop", "", "they wait, in order"

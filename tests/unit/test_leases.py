@@ -63,10 +63,7 @@ def test_a_lease_is_renewed_and_given_back() -> None:
 
 def test_nobody_has_all_the_room() -> None:
     w = World()
-    for n in range(LEASES_OF_PARTITION_MAX):
-        assert w.take(offset=n) is Status.OK
-    assert w.take(offset=99) is Status.FEATURE_UNAVAILABLE
-    for n in range(2, LEASES_OF_SHARD_MAX // 2 - LEASES_OF_PARTITION_MAX + 2):
+    for n in range(LEASES_OF_SHARD_MAX // 2):
         assert w.take(n) is Status.OK
     assert w.take(10_000) is Status.FEATURE_UNAVAILABLE
     for at, user in enumerate((8, 9)):  # each further user has as many as are left free
@@ -77,6 +74,21 @@ def test_nobody_has_all_the_room() -> None:
     assert w.take(40_000, user=10) is Status.OK
     w.now_s += 11
     assert w.take(40_001, user=7) is Status.OK, "what has ended has no room"
+    assert w.leases.gauges()["leases"] == 1
+
+
+def test_nobody_has_all_the_places_of_a_partition() -> None:
+    w = World()
+    for n in range(LEASES_OF_PARTITION_MAX // 2):
+        assert w.take(offset=n) is Status.OK
+    assert w.take(offset=99) is Status.FEATURE_UNAVAILABLE
+    for n in range(LEASES_OF_PARTITION_MAX // 4):
+        assert w.take(user=8, offset=n) is Status.OK
+    assert w.take(user=8, offset=99) is Status.FEATURE_UNAVAILABLE
+    assert w.take(user=8, offset=3, seconds=0) is Status.OK and w.take(user=8, offset=99) is Status.OK
+    assert w.take(user=9, offset=3) is Status.OK
+    w.now_s += 11
+    assert w.take(offset=99) is Status.OK, "what has ended has no place"
     assert w.leases.gauges()["leases"] == 1
 
 
@@ -102,6 +114,22 @@ def test_what_they_keep_is_bounded() -> None:
     w.leases.cleaned((3, INCARNATION), LEASED_BYTES_MAX // 4 + 1)
     assert w.engine.leased == {1: 50, 2: NOTHING, 3: 50}
     assert w.leases.gauges() == {"leases": 2, "leased_bytes": LEASED_BYTES_MAX // 4 * 2 + 1}
+
+
+def test_the_user_for_whom_most_is_kept_loses_leases() -> None:
+    """Its many partitions keep more than the one of another user, each of them less. Those of the others at the same
+    partition stay."""
+    w = World()
+    count, part = 8, LEASED_BYTES_MAX // 15
+    for namespace in range(count):
+        w.take(namespace, user=7, offset=10)
+        w.take(namespace, user=9, offset=20)
+        w.leases.cleaned((namespace, INCARNATION), part)
+    w.take(100, user=8)
+    w.leases.cleaned((100, INCARNATION), LEASED_BYTES_MAX // 2)
+    assert w.engine.leased == {0: 20} | dict.fromkeys(range(1, count), 10) | {100: 50}
+    assert w.leases.counters() == {"leases_ended": 1}
+    assert w.leases.gauges()["leased_bytes"] == part * (count - 1) + LEASED_BYTES_MAX // 2
 
 
 def test_a_partition_that_is_gone_costs_nothing() -> None:

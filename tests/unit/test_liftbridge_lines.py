@@ -40,14 +40,17 @@ class Workers:
         async def ask(name: str, *_: object) -> Any:
             answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.asked.append(user)
-            self._open.append((name, answer))
+            self._open.append((user, answer))
             await answer
             return ANSWERS[name]
 
         return SimpleNamespace(line=(user, "127.0.0.1"), ask=ask, command=ask)
 
-    async def answer(self) -> None:
-        self._open.pop(0)[1].set_result(None)
+    async def answer(self, user: str = "") -> None:
+        """The oldest question; `user`: of that one."""
+        found = next(each for each in self._open if user in ("", each[0]))
+        self._open.remove(found)
+        found[1].set_result(None)
         await settled()
 
 
@@ -73,27 +76,57 @@ def answers(partitions: Partitions) -> Work:
     return lambda call: rpcs.fetch(call, api.message_class("FetchMetadataRequest")())
 
 
-@pytest.mark.parametrize(
+LINES: Final = pytest.mark.parametrize(
     ("line", "places"),
     [(polls, POLLS_MAX), (bounds, BOUNDS_MAX), (answers, ANSWERS_MAX)],
     ids=["polls", "bounds", "answers"],
 )
-def test_user_behind_a_crowd_of_another_one_has_the_next_place(line: Callable[[Partitions], Work], places: int) -> None:
+
+
+@LINES
+def test_user_behind_a_crowd_of_another_one_has_a_place_in_its_turn(
+    line: Callable[[Partitions], Work], places: int
+) -> None:
     @on_loop
     async def scenario() -> None:
         workers, work = Workers(), line(Partitions())
         crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
         await settled()
-        assert workers.asked == ["many"] * places, "the crowd has all places"
+        assert workers.asked == ["many"] * (places // 2), "the crowd has its share"
+        others = [asyncio.ensure_future(work(workers.call(f"other {number}"))) for number in range(places)]
+        await settled()
         one = asyncio.ensure_future(work(workers.call("one")))
         await settled()
-        for _ in range(2):  # the first of the crowd may be on its way to a place, the other user has the next one
-            await workers.answer()
-        assert workers.asked.count("one") == 1, workers.asked
+        assert "one" not in workers.asked, "others have the rest"
         while not one.done():
             await workers.answer()
-        assert sum(each.done() for each in crowd) <= places + 2
+        assert all(each.done() for each in others)
+        assert sum(each.done() for each in crowd) <= 2 * places
         while not all(each.done() for each in crowd):
             await workers.answer()
+
+    scenario()
+
+
+@LINES
+def test_user_is_served_while_all_questions_of_another_one_are_stuck(
+    line: Callable[[Partitions], Work], places: int
+) -> None:
+    """Their worker does not answer: it is stopped, or its device hangs."""
+
+    @on_loop
+    async def scenario() -> None:
+        workers, work = Workers(), line(Partitions())
+        crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
+        await settled()
+        for _ in range(2 * places):
+            one = asyncio.ensure_future(work(workers.call("one")))
+            await settled()
+            assert "one" in workers.asked, workers.asked
+            while not one.done():
+                await workers.answer("one")
+        assert not any(each.done() for each in crowd)
+        for each in crowd:
+            each.cancel()
 
     scenario()

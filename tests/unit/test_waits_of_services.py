@@ -67,7 +67,7 @@ def test_each_line_of_the_server_is_known() -> None:
 
 @pytest.mark.parametrize("package", SERVICES)
 def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
-    """They wait in FairTurns, or in a lock of Slices: both step aside."""
+    """They wait in FairTurns, in a SharedRoom, or in a lock of Slices: all step aside."""
     modules = sorted((PACKAGE / package).glob("*.py"))
     assert modules
     assert {path.name: found for path in modules if (found := primitives(ast.parse(path.read_text())))} == {}

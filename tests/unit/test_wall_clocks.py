@@ -63,7 +63,7 @@ PYTHON: Final = {
     ("service/access_tokens.py", "AccessTokenService.owner"): (1, _JUDGED),
     ("service/clocks.py", "forgotten_us"): (1, "deletes what both clocks say has ended"),
     ("service/connections.py", "ConnectionService.accepted"): (1, _SHOWN),
-    ("service/extensions.py", "ExtensionService.get_metrics"): (1, _SHOWN),
+    ("service/extensions.py", "ExtensionService._merged"): (1, _SHOWN),
     ("service/figures.py", "FiguresService.groups"): (1, _SHOWN),
     ("service/logins.py", "LoginService.login_with_token"): (1, _JUDGED),
     ("service/partition_calls.py", "PartitionCalls._destination"): (1, _NAME),

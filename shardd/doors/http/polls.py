@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 
 from shardd.doors.asgi import PEER, Peer, Receive, Scope, Send
-from shardd.doors.expected import Expected, GaveWayError, storing_place
+from shardd.doors.expected import Expected, GaveWayError
 from shardd.doors.http.errors import RejectedError
 from shardd.doors.taking import BYTES_PER_S_MIN
 from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
@@ -64,7 +64,7 @@ class Polls:
             try:
                 async with asyncio.timeout(WAIT_S):
                     if stores:
-                        await held.enter_async_context(storing_place(self._storing, owner, host))
+                        await held.enter_async_context(self._storing.place(owner, host))
                     await expected.enter(owner, host, POLL_BYTES)
             except TimeoutError:
                 raise _too_many() from None

@@ -28,9 +28,9 @@ from shardd.protocol.liftbridge.requests import (
     Right,
     StreamInfo,
 )
-from shardd.runtime.fair_turns import FairTurns
+from shardd.runtime.crowds import SharedRoom
 
-ANSWERS_MAX: Final = 4  # that are put together at a time
+ANSWERS_MAX: Final = 5  # that are put together at a time, of a user as many as are left: 4 with the shares of all
 NAMES_OF_REQUEST_MAX: Final = 10_000
 _STEP: Final = 64  # partitions between two turns of the loop
 _BROKERS, _STREAMS, _GROUPS = b"\x0a", b"\x12", b"\x1a"  # fields of FetchMetadataResponse
@@ -55,12 +55,12 @@ class MetadataRpcs:
         self._partitions = partitions
         self._arrivals = arrivals
         self._broker = broker
-        self._answers = FairTurns(ANSWERS_MAX)
+        self._answers = SharedRoom(ANSWERS_MAX, of_addresses=False)
 
     async def fetch(self, call: Call, request: Any) -> bytes:
         if len(request.streams) > NAMES_OF_REQUEST_MAX or len(request.groups) > NAMES_OF_REQUEST_MAX:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
-        async with self._answers.turn(call.line):
+        async with self._answers.place(*call.line):
             parts = [_field(_BROKERS, self._described_broker())]
             size = 0
             async for stream in self._streams(call, request.streams):

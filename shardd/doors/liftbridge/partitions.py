@@ -13,13 +13,14 @@ from shardd.protocol.liftbridge.positions import Log
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.primitives import ConsumerKind, PollingKind
 from shardd.protocol.record_layout import OFFSET_AT, RECORD_HEAD, TIMESTAMP_AT
-from shardd.runtime.fair_turns import FairTurns
+from shardd.runtime.crowds import SharedRoom
 
 PARTITIONS_OF_REQUEST: Final = 1_000
-# At a time: a worker keeps 8 MiB free for a poll and 16 MiB for bounds, of 64 MiB, and publishes go through the same
-# connection.
-POLLS_MAX: Final = 4
-BOUNDS_MAX: Final = 1
+# At a time; a user has at most as many as are left: a worker that does not answer keeps the others. With their shares
+# all users together have 4 and 2. A worker keeps 8 MiB free for a poll and 16 MiB for bounds, of 64 MiB, and publishes
+# go through the same connection.
+POLLS_MAX: Final = 5
+BOUNDS_MAX: Final = 3
 _CONSUMER: Final = {"kind": int(ConsumerKind.CONSUMER), "identifier": 0}
 _NUMBER_BYTES: Final = 8
 
@@ -57,18 +58,18 @@ Key = tuple[int, int]
 
 
 class Partitions:
-    """Loop thread only. Users take turns, and within a user its addresses."""
+    """Loop thread only. Users have shares and take turns, and within a user its addresses."""
 
     def __init__(self) -> None:
-        self._polls = FairTurns(POLLS_MAX)
-        self._bounds = FairTurns(BOUNDS_MAX)
+        self._polls = SharedRoom(POLLS_MAX, of_addresses=False)
+        self._bounds = SharedRoom(BOUNDS_MAX, of_addresses=False)
 
     async def bounds(self, call: Call, wanted: Iterable[Wanted]) -> dict[Key, Bounds]:
         """Of each one. ShardError, WorkerLostError, RpcError."""
         found: dict[Key, Bounds] = {}
         for piece in pieces(wanted):
             topics = [{"stream": s.stream_id, "topic": s.topic_id, "partitions": each} for s, each in piece]
-            async with self._bounds.turn(call.line):
+            async with self._bounds.place(*call.line):
                 said = await call.ask("get_partition_bounds", {"topics": topics})
             for (stream, _), topic in zip(piece, said, strict=True):
                 for each in topic["partitions"]:
@@ -79,7 +80,7 @@ class Partitions:
         self, call: Call, stream: StreamInfo, partition: int, kind: PollingKind, value: int, count: int
     ) -> Polled:
         """ShardError, WorkerLostError, RpcError."""
-        async with self._polls.turn(call.line):
+        async with self._polls.place(*call.line):
             said = await call.ask("poll_messages", _poll(stream, partition, kind, value, count))
         return Polled(said["count"], said["records"], said["incarnation"], said["first_offset"], said["end"])
 

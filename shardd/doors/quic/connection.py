@@ -17,7 +17,7 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, QuicEvent, StreamDataReceived, StreamReset
 
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.expected import Expected, GaveWayError, storing_place
+from shardd.doors.expected import Expected, GaveWayError
 from shardd.doors.links import WorkerLostError
 from shardd.doors.quic.classic import execute, read_request, refusal
 from shardd.doors.quic.flow import BoundedQuic
@@ -260,7 +260,7 @@ class ClientConnection(QuicConnectionProtocol):
 
     def _storing(self, stores: bool) -> AbstractAsyncContextManager[None]:
         """A share of the polls that store: who waits does so here and has no place at a worker."""
-        return storing_place(self._shared.storing, self._owner, self.host) if stores else contextlib.nullcontext()
+        return self._shared.storing.place(self._owner, self.host) if stores else contextlib.nullcontext()
 
     def _turn(self, code: int) -> AbstractAsyncContextManager[None]:
         """One snapshot at a time."""

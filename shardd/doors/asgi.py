@@ -20,11 +20,14 @@ from shardd.doors.forwarded import BoundedClients, ForwardedFor, TrustedProxies
 from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.introductions import Client, Introductions, host_of
 from shardd.doors.openings import Openings, PacedTls
+from shardd.doors.sent_ahead import HeldFlow, step_end
 from shardd.doors.taking import LOOK_S, Taking, bound, reset_at_close
 from shardd.doors.unread import UNREAD, Answers, CountedAnswers, Unread
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
 
-PIPELINED_MAX: Final = 16  # requests of one connection that wait for the one before
+PIPELINED_MAX: Final = 1  # requests of one connection that are parsed before the one in front is answered
+HEAD_FIELDS_MAX: Final = 128  # each takes many times its bytes
+UNTAKEN_BODY_BYTES_MAX: Final = 16 << 10  # of a body that its application does not take: then no more is read
 UNWRITTEN_BYTES_MAX: Final = 16 << 10  # of a connection, that the kernel has not taken: then no more is written
 STOP_S: Final = 2  # what is under way has so long; the supervisor waits for 3 s
 _BACKLOG: Final = 1024
@@ -202,7 +205,8 @@ class _RefusedError(Exception):
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """One connection. A head is bounded in bytes and in time, connections by address, requests that wait by number."""
+    """One connection. A head is bounded in bytes, fields and time, connections by address. Requests are parsed one
+    after the other (sent_ahead.py)."""
 
     limits: AsgiLimits
     crowd: AsgiCrowd | None  # None: it is counted where its TLS is
@@ -219,10 +223,13 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._refusal = 400
         self._begun: RequestResponseCycle | None = None
+        self._ahead = b""  # bytes behind the request that is under way
+        self._body_left = 0  # of the newest request, where its head tells
         if not self._entered:
             transport.abort()
             return
         super().connection_made(transport)
+        self.flow: HeldFlow = HeldFlow(transport)
         self.unread = Unread(self.answers, transport, self.flow, partial(_reset, transport))
         self._peer = Peer(transport, self.flow, self.unread)
         transport.set_write_buffer_limits(UNWRITTEN_BYTES_MAX)
@@ -234,6 +241,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self._entered:
             return
         self._entered = False
+        self._ahead = b""
+        self.pipeline.clear()
+        self._unset_keepalive_if_required()  # uvicorn does so where its client closes, not where it resets
         if self.crowd is not None:
             self.crowd.leave(self._host, self.transport.get_extra_info("socket"), self.unread)
         self._stop_watching()
@@ -250,6 +260,30 @@ class _BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._entered:
             return
+        if self._ahead or not self._is_free:
+            self._ahead += data
+            self.flow.hold()
+        else:
+            self._parse(data)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether bytes are of the request that has begun, or of the next one."""
+        newest = self.cycle
+        return newest is None or newest.response_complete or (newest is self._begun and newest.more_body)
+
+    def _parse(self, data: bytes) -> None:
+        at = 0
+        while at < len(data) and not self.transport.is_closing():
+            if not self._is_free:
+                self._ahead = data[at:]
+                self.flow.hold()
+                return
+            end = step_end(data, at, self._body_left)
+            self._feed(data[at:end])
+            at = end
+
+    def _feed(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
@@ -260,18 +294,32 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self._in_head and answered and self.timeout_keep_alive_task is None and self._timer is None:
             self._watch_head()  # the rest of a body that nobody reads, or empty lines
 
+    def on_response_complete(self) -> None:
+        """The next request may begin."""
+        super().on_response_complete()
+        if self._ahead and not self.transport.is_closing():
+            data, self._ahead = self._ahead, b""
+            self._parse(data)
+            if not self._ahead:
+                self.flow.release()
+
     def on_message_begin(self) -> None:
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
             self._watch_head()
+        self._body_left = 0
         super().on_message_begin()
         self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
         self.scope[UNREAD] = self.unread  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Fields behind a body are none of the head: uvicorn would put them there, and the application believe them."""
-        if self._in_head:
-            super().on_header(name, value)
+        if not self._in_head:
+            return
+        if len(self.headers) >= HEAD_FIELDS_MAX:
+            self._refusal = 431
+            raise _RefusedError
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -288,7 +336,14 @@ class _BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             self._refusal = 503
             raise _RefusedError
+        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_left = max(0, self._body_left - len(body))
+        super().on_body(body)
+        if len(self.cycle.body) > UNTAKEN_BODY_BYTES_MAX and not self.cycle.response_complete:
+            self.flow.pause_reading()
 
     def _transfer_encodings(self) -> list[bytes]:
         return [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]

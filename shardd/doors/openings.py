@@ -9,7 +9,7 @@ the proxy tells them in front of it (introductions.py), each client is an addres
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import ssl
 import time
 from asyncio import sslproto
 from collections import OrderedDict
@@ -169,6 +169,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._crowd = crowd
         self._entered = False
         self._waits: Entry | None = None
+        self._ssl_reading_paused: bool
         self._host = self._counted_as = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -190,6 +191,15 @@ class PacedTls(_Tls):  # type: ignore[misc]
             unread: Unread | None = getattr(self._app_protocol, "unread", None)  # None: its handshake was not over
             self._crowd.leave(self._counted_as, self._transport.get_extra_info("socket"), unread)
         super().connection_lost(exc)
+        self._free()
+
+    def _free(self) -> None:
+        """What TLS has of the connection goes at once: requests that were under way may refer to it, and be a cycle
+        that only the collector finds."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl_buffer, self._ssl_buffer_view = bytearray(), memoryview(b"")
+        self._sslobj = None
+        self._extra.clear()
 
     def _do_handshake(self) -> None:
         if not self._incoming.pending:
@@ -207,6 +217,13 @@ class PacedTls(_Tls):  # type: ignore[misc]
         if transport is None or self._state is not sslproto.SSLProtocolState.DO_HANDSHAKE:
             return
         super()._do_handshake()
-        if not transport.is_closing():
-            with contextlib.suppress(RuntimeError):  # the application has paused it meanwhile
-                transport.resume_reading()
+        if not transport.is_closing() and not self._ssl_reading_paused:  # by the application, meanwhile
+            transport.resume_reading()
+
+    def _control_ssl_reading(self) -> None:
+        """While the application reads nothing, nothing is read for it: asyncio would keep 256 KiB of each client."""
+        if not self._app_reading_paused or self._state is not sslproto.SSLProtocolState.WRAPPED:
+            super()._control_ssl_reading()
+        elif not self._ssl_reading_paused:
+            self._ssl_reading_paused = True
+            self._transport.pause_reading()

@@ -197,13 +197,7 @@ def test_unread_answers_of_a_crowd_are_bounded_and_given_back(watch: Watch, case
     unread_by_a_crowd_is_bounded(watch, *case, CONNECTIONS)
 
 
-KEPT: Final = pytest.mark.xfail(
-    strict=True, reason="polls that are not read over TLS leave memory with their connection"
-)
-FULL_CASES: Final = [pytest.param(each, marks=KEPT) if each == ("https", READER) else each for each in CASES]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FULL_CASES, ids="-".join)
+@pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_unread_answers_of_1500_connections_are_bounded_and_given_back(watch: Watch, case: tuple[str, str]) -> None:
     unread_by_a_crowd_is_bounded(watch, *case, FULL)

@@ -32,7 +32,10 @@ AFTERWARDS: Final = "counted by shard, after the fact: what has been given up is
 ONE_DOOR: Final = "of one connection of a door: what stands there is read on in turns of its users"
 
 BOUNDS: Final[dict[str, dict[str, str]]] = {
-    "shardd/doors/asgi.py": {"PIPELINED_MAX": OF_ONE, "UNWRITTEN_BYTES_MAX": OF_ONE},
+    "shardd/doors/asgi.py": {
+        **dict.fromkeys(("PIPELINED_MAX", "UNTAKEN_BODY_BYTES_MAX", "UNWRITTEN_BYTES_MAX"), OF_ONE),
+        "HEAD_FIELDS_MAX": ONE_THING,
+    },
     "shardd/doors/asgi_crowd.py": dict.fromkeys(("INTRODUCTIONS_MAX", "INTRODUCTIONS_SHARE"), ACCEPTED),
     "shardd/doors/forwarded.py": {"HOPS_MAX": ONE_THING, "ADDRESS_CHARS_MAX": ONE_THING, "PORT_MAX": RANGE},
     "shardd/doors/hosts.py": {"_SHOWN_CHARACTERS_MAX": ONE_THING},

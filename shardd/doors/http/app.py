@@ -130,6 +130,8 @@ class HttpApplication:
                 raise
             response = _response_to(error)
             await response(scope, receive, send)
+        finally:
+            scope.pop(_CALL, None)  # they refer to each other: the collector alone would free both
 
     async def _enter(self, scope: Scope) -> None:
         """Parts of a path may hold a "/" that is encoded: they are told apart before they are decoded."""

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
 from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.client.marks import Mark
 from shardd.protocol.bounds import PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.messages import Polled
 from shardd.protocol.primitives import PollingKind, Reader
 from shardd.protocol.record_layout import LAYOUT_SPARSE
 from shardd.protocol.replies import PolledHead
@@ -28,6 +30,7 @@ from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_reque
 
 _RECORD_BYTES: Final = 64
 _FIRST_COUNT: Final = 256
+_COMPARED_MAX: Final = 4096  # records of plans that a connection remembers
 COUNT_MAX: Final = 1 << 20
 
 
@@ -47,16 +50,32 @@ class Polling:
         return Server(self.servers, self.credentials, timeout_s=self.timeout_s, retries=self.retries)
 
 
+@dataclass(slots=True)
+class _Link:
+    """A connection, and the records of plans that were found on it: the server has not been another one since."""
+
+    connection: Connection
+    compared: set[tuple[TopicName, int, Mark]] = field(default_factory=set)
+
+    def note(self, proof: Proof, mark: Mark) -> None:
+        if len(self.compared) >= _COMPARED_MAX:
+            self.compared.clear()
+        self.compared.add((proof.name, proof.partition, mark))
+
+    def needs(self, proof: Proof, mark: Mark) -> bool:
+        return (proof.name, proof.partition, mark) not in self.compared
+
+
 _Key = tuple[int, str, Credentials]
-_kept: dict[_Key, Connection] = {}  # with nothing on its way
+_kept: dict[_Key, _Link] = {}  # with nothing on its way
 _stock: set[_Key] = set()  # servers without our extensions
 
 
-def _keep(key: _Key, connection: Connection) -> None:
+def _keep(key: _Key, link: _Link) -> None:
     other = _kept.pop(key, None)
     if other is not None:
-        other.close()
-    _kept[key] = connection
+        other.connection.close()
+    _kept[key] = link
 
 
 def read(
@@ -69,32 +88,33 @@ def read(
     start: int,
     end: int,
     gaps: bool = False,
+    mark: Mark | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of the offsets [start, end) of one incarnation. A connection that breaks is made again, on the next
     server, with pauses as on the driver; a row that came counts as a new beginning. `gaps`: offsets without a message
-    are passed over.
+    are passed over. `mark`: a record of the plan, which every connection must have.
 
     `HistoryGoneError`, `ForeignIncarnationError`, `DamagedRecordError`, `ServerUnreachableError`, `ShardError`.
     """
     at, failed = start, 0
     while at < end:
         key = (os.getpid(), polling.servers[failed % len(polling.servers)], polling.credentials)
-        connection = _kept.pop(key, None)
-        was_kept = connection is not None
+        link = _kept.pop(key, None)
+        was_kept = link is not None
         try:
-            if connection is None:
-                connection = Connection(key[1], polling.credentials, timeout_s=polling.timeout_s)
+            if link is None:
+                link = _Link(Connection(key[1], polling.credentials, timeout_s=polling.timeout_s))
             proof = Proof(name, partition, incarnation, key in _stock)
-            for batch, following in _polls(connection, decoder, proof, at, end, polling, gaps=gaps):
+            for batch, following in _polls(link, decoder, proof, at, end, polling, gaps=gaps, mark=mark):
                 at, failed = following, 0
                 if batch is not None:
                     yield batch
             at = end
-            _keep(key, connection)
-            connection = None
+            _keep(key, link)
+            link = None
         except (ConnectionFailedError, ShardError) as error:
-            if connection is not None:
-                connection.close()
+            if link is not None:
+                link.connection.close()
             if _is_stock(error) and key not in _stock:
                 _stock.add(key)
                 continue
@@ -110,8 +130,8 @@ def read(
                 raise unreachable(polling.servers, failed, error) from error
             polling.retries.pause(failed)
         finally:
-            if connection is not None:
-                connection.close()  # answers may be on their way
+            if link is not None:
+                link.connection.close()  # answers may be on their way
 
 
 def _is_stock(error: Exception) -> bool:
@@ -184,6 +204,24 @@ class _Asked:
         self.connection.send(*self.proof.request())
         self.ranges.append((start, end))
 
+    def ask_mark(self, mark: Mark) -> None:
+        """Its answer comes before those of the polls behind it: no round trip of its own."""
+        poll = poll_request(self.proof.name, self.proof.partition, PollingKind.OFFSET, mark.offset, 1)
+        self.connection.send(Code.POLL_MESSAGES, poll.encode())
+        self.connection.send(*self.proof.request())
+
+    def compare(self, mark: Mark) -> None:
+        """`ForeignIncarnationError`."""
+        refused = False
+        try:
+            found = _first_record(self.connection.receive())
+        except ShardError as error:
+            if is_transient(error):
+                raise
+            found, refused = None, True
+        end = self.proof.check(bytes(self.connection.receive()))
+        self.proof.check_mark(mark, found, None if refused else end)
+
     def answer(self, buffer: bytearray) -> tuple[int, int, memoryview]:
         """Range and payload of the oldest poll, proven."""
         low, high = self.ranges.pop(0)
@@ -192,8 +230,13 @@ class _Asked:
         return low, high, answer
 
 
+def _first_record(answer: memoryview) -> Mark | None:
+    messages = Polled.read(Reader(bytes(answer))).messages
+    return Mark(messages[0].offset, messages[0].checksum) if messages else None
+
+
 def _polls(
-    connection: Connection,
+    link: _Link,
     decoder: Decoder,
     proof: Proof,
     start: int,
@@ -201,10 +244,14 @@ def _polls(
     polling: Polling,
     *,
     gaps: bool,
+    mark: Mark | None,
 ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
     """Batches with the offset behind each, None where nothing is. Asks by count; the count follows the average
     size of what came."""
-    asked = _Asked(connection, proof, [])
+    asked = _Asked(link.connection, proof, [])
+    wanted = mark if mark is not None and link.needs(proof, mark) else None
+    if wanted is not None:
+        asked.ask_mark(wanted)
     count, next_ask, at = _FIRST_COUNT, start, start
     buffers = [bytearray() for _ in range(polling.depth)]
     turn = 0
@@ -213,6 +260,10 @@ def _polls(
             upto = min(next_ask + count, end)
             asked.ask(next_ask, upto)
             next_ask = upto
+        if wanted is not None:
+            asked.compare(wanted)
+            link.note(proof, wanted)
+            wanted = None
         low, high, answer = asked.answer(buffers[turn % polling.depth])
         turn += 1
         if low != at:

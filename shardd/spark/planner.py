@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from shardd.client.marks import Mark
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing
 from shardd.spark.loss import DataLossError, Losses
@@ -42,7 +43,8 @@ SLICES_MAX: Final = 128  # of one task: reading one costs about as much as 1/128
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Offsets [start, end) of one partition for one task, and where they lie. Pickled to the executors."""
+    """Offsets [start, end) of one partition for one task, and where they lie. `mark`: a record of the plan, by which a
+    task knows its history. Pickled to the executors."""
 
     name: TopicName
     partition: int
@@ -50,6 +52,7 @@ class Slice:
     start: int
     end: int
     pieces: tuple[Piece, ...]
+    mark: Mark | None = None
 
 
 def discover(
@@ -359,13 +362,14 @@ def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets,
                 first = Position(last.incarnation, earliest(options, name, partition))
             low, high = check_range(options, name, partition, first, last, losses)
             locations, stride = Locations(options, topic, partition), end.strides.get(name, 0)
+            mark = last.marks[-1] if last.marks else None
             if len(found) + (high - low) // (stride or high + 1) > PARTITIONS_MAX:
                 raise OptionError(
                     f"the range is cut into more than {PARTITIONS_MAX} pieces; raise maxBytesPerPartition or"
                     " maxRecordsPerPartition"
                 )
             for a, b in cuts(low, high, stride):
-                found.append(Slice(name, n, partition.incarnation, a, b, locations.pieces(a, b)))
+                found.append(Slice(name, n, partition.incarnation, a, b, locations.pieces(a, b), mark))
     return found
 
 

@@ -2,6 +2,9 @@
 the same connection: answers come in the order of the requests, and an incarnation never comes back once it is gone. If
 it is the planned one behind the poll, it was so when the poll was answered.
 
+A data directory that is put back as files keeps the incarnation and may have other messages. That needs a restart, so
+the first poll of a task on a connection is for a record of the plan (`Slice.mark`).
+
 A stock server has no GET_PARTITION_BOUNDS; there the creation time of the partition (GET_TOPIC) stands for the
 incarnation, which tells a topic made anew, but not a purge.
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardd.client.marks import Mark
 from shardd.protocol import bounds, replies, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -34,17 +38,31 @@ class Proof:
         selection = bounds.TopicSelection(self.name.stream, self.name.topic, (self.partition,))
         return ExtensionCode.GET_PARTITION_BOUNDS, bounds.GetPartitionBounds((selection,)).encode()
 
-    def check(self, answer: bytes) -> None:
-        """`ForeignIncarnationError`; `ShardError` when the topic or partition is not there."""
+    def check(self, answer: bytes) -> int | None:
+        """The end of the partition, where the server tells it. `ForeignIncarnationError`; `ShardError` when the topic
+        or partition is not there."""
+        end: int | None = None
         if self.stock:
             topic = replies.read_topic(answer)
             if topic is None:
                 raise ShardError(Status.TOPIC_ID_NOT_FOUND)
             found = {each.id: each.created_at_us for each in topic[1]}.get(self.partition)
         else:
-            found = bounds.decode_reply(answer)[0].partitions[0].incarnation
+            partition = bounds.decode_reply(answer)[0].partitions[0]
+            found, end = partition.incarnation, partition.end
         if found != self.incarnation:
             raise ForeignIncarnationError(foreign(self.name, self.partition, self.incarnation, found))
+        return end
+
+    def check_mark(self, mark: Mark, found: Mark | None, end: int | None) -> None:
+        """`found`: what the server has from the marked offset on; `end`: as `check` gave it. A record that retention
+        has deleted says nothing. `ForeignIncarnationError`."""
+        missing = found is None and end is not None and end <= mark.offset
+        if missing or (found is not None and found.offset == mark.offset and found.checksum != mark.checksum):
+            raise ForeignIncarnationError(
+                f"the data directory of partition {self.partition} of '{self.name}' was put back as files since it was"
+                f" planned (offset {mark.offset} has another message, or none); its offsets mean other messages now"
+            )
 
 
 def foreign(name: TopicName, partition: int, planned: int, found: int | None) -> str:

@@ -19,7 +19,7 @@ from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
 from shardd.spark.retry import Retries
 
-FORMAT_VERSION = 5  # of SlicePartition: planner and executors must have the same
+FORMAT_VERSION = 6  # of SlicePartition: planner and executors must have the same
 
 
 class SlicePartition(InputPartition):
@@ -202,4 +202,5 @@ def _batches(
                 start=start,
                 end=piece.end,
                 gaps=piece.sparse,
+                mark=slice_.mark,
             )

@@ -6,14 +6,14 @@ other messages is one of another history (docs/adr/0140-marks-of-a-history.md)."
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from shardd.client.marks import KEPT, Mark, Verdict, added, compared
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
 from shardd.spark import archive_listing
-from shardd.spark.loss import Losses
+from shardd.spark.loss import DataLossError, Losses
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.positions import Offsets, Position, TopicName
 from shardd.spark.retry import ServerUnreachableError
@@ -26,6 +26,9 @@ _log = logging.getLogger(__name__)
 NO_HISTORY: Final = -1  # as an incarnation: of a history that the server does not have any more
 _NEWEST_ROWS: Final = 1024  # of a table, before its end for a partition
 _TRUSTED_MAX: Final = 4  # a batch needs its start and its end, made or compared on the connection
+_PLANS_MAX: Final = 5  # of one query whose connections break
+
+T = TypeVar("T")
 
 
 def verdicts(server: Server, marks: Mapping[Place, Iterable[Mark]]) -> dict[Place, Verdict]:
@@ -136,6 +139,43 @@ class Rollbacks:
     def _trusts(self, name: TopicName, n: int, place: Position) -> bool:
         known = (each.get(name, {}).get(n) for each in self._trusted)
         return any(each == place and each.marks == place.marks for each in known if each is not None)
+
+
+def on_one_connection(server: Server, plan: Callable[[], T]) -> T:
+    """A plan whose answers came on one connection, so of one life of the server. `DataLossError`."""
+    for _ in range(_PLANS_MAX):
+        before = max(server.connections, 1)
+        made = plan()
+        if server.connections <= before:
+            return made
+    raise DataLossError(f"the connection broke in each of {_PLANS_MAX} plans of the query; run it again")
+
+
+def last_records(server: Server, options: SourceOptions, ends: Mapping[Place, int]) -> dict[Place, Mark]:
+    """The record in front of each end, by which the tasks know the history that was planned; none for tasks that poll
+    nothing, or read what a power failure may take back. `ServerUnreachableError`."""
+    if not options.durable or options.read_mode not in (ReadMode.AUTO, ReadMode.LIVE):
+        return {}
+    found = server.marks_at({place: end - 1 for place, end in ends.items()})
+    return {place: mark for place, mark in found.items() if mark.offset == ends[place] - 1}
+
+
+def with_last_records(
+    server: Server, options: SourceOptions, bounds: Mapping[TopicName, TopicBounds], start: Offsets, end: Offsets
+) -> Offsets:
+    """The end of a batch query with the marks of its tasks."""
+    ends: dict[Place, int] = {}
+    for name, topic in bounds.items():
+        for each in topic.partitions:
+            last = min(end.places[name][each.id].offset, each.end)
+            if last > max(start.places[name][each.id].offset, each.first):
+                ends[name, each.id] = last
+    marks = last_records(server, options, ends)
+    places = {
+        name: {n: replace(each, marks=(marks[name, n],)) if (name, n) in marks else each for n, each in of.items()}
+        for name, of in end.places.items()
+    }
+    return replace(end, places=places)
 
 
 def _marked(place: Position, begin: Offsets | None, name: TopicName, n: int, mark: Mark | None) -> Position:

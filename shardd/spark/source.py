@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from shardd.spark import columns, durable, leases, planner, python_worker, reading, rollbacks, table_options
 from shardd.spark.loss import Losses
 from shardd.spark.options import ReadMode, SourceOptions, parse
+from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError
 from shardd.spark.reading import SlicePartition, TaskSettings
 from shardd.spark.retry import Retries
@@ -95,21 +96,24 @@ class ShardReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         python_worker.settle()
-        options = self._options
-        server = make_server(options)
+        server = make_server(self._options)
         try:
-            bounds = durable.discover(server, options, segments=planner.needs_segments(options))
-            losses = Losses(accepted=not options.fail_on_data_loss)
-            options = rollbacks.with_own_archives(server, options, bounds, losses)
-            start = planner.resolve(server, options, options.starting, bounds, ending=False)
-            end = planner.resolve(server, options, options.ending, bounds, ending=True)
-            end = planner.with_cuts(options, bounds, start, end)
-            found = planner.slices(options, bounds, start, end, losses)
-            tasks = planner.tasks(found, end)
-            leased = leases.take(server, options, tasks)
+            tasks = rollbacks.on_one_connection(server, lambda: self._planned(server))
+            leased = leases.take(server, self._options, tasks)
         finally:
             server.close()
         return [SlicePartition(*task, leased=each) for task, each in zip(tasks, leased, strict=True)]
+
+    def _planned(self, server: Server) -> list[tuple[Slice, ...]]:
+        options = self._options
+        bounds = durable.discover(server, options, segments=planner.needs_segments(options))
+        losses = Losses(accepted=not options.fail_on_data_loss)
+        options = rollbacks.with_own_archives(server, options, bounds, losses)
+        start = planner.resolve(server, options, options.starting, bounds, ending=False)
+        end = planner.resolve(server, options, options.ending, bounds, ending=True)
+        end = rollbacks.with_last_records(server, options, bounds, start, end)
+        end = planner.with_cuts(options, bounds, start, end)
+        return planner.tasks(planner.slices(options, bounds, start, end, losses), end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return reading.read(self._settings, partition)

@@ -64,6 +64,24 @@ def test_a_topic_that_is_full_is_tried_again_until_it_has_room(server: Server, s
     assert done == [1000] and sorted(values(stored(server, stream))) == list(range(1000))
 
 
+def test_topic_that_is_full_for_more_than_a_thousand_attempts_is_tried_on(
+    server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an hour of them, where a day is allowed."""
+    limit(server, stream, FULL)
+    pauses_s: list[float] = []
+
+    def sleep(pause_s: float) -> None:
+        pauses_s.append(pause_s)
+        if len(pauses_s) == 1100:
+            limit(server, stream, 100_000)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    given = options(server.address, stream, journal="none", deliveryTimeoutMs="86400000")
+    assert sink.write(given, Work("", "", 0), rows(0, 1000)).rows == 1000
+    assert max(pauses_s) == 2.0
+
+
 def test_a_topic_that_stays_full_is_told_when_the_time_is_over(server: Server, stream: str) -> None:
     limit(server, stream, FULL)
     given = options(server.address, stream, journal="none", deliveryTimeoutMs="300")
@@ -75,7 +93,7 @@ def someone(server: Server, stream: str, **rights: bool) -> dict[str, str]:
     with wire.connect(server.address) as connection:
         topics = Map({0: TopicPermissions(**rights)})
         given = Permissions(streams=Map({connection.streams()[stream]: StreamPermissions(topics=topics)}))
-        user = account_requests.CreateUserRequest(f"u-{stream}"[:40], "secret", 1, given)
+        user = account_requests.CreateUserRequest(f"u-{'-'.join(rights)}-{stream}"[:40], "secret", 1, given)
         connection.request(Code.CREATE_USER, user.encode())
     return {"username": user.username, "password": "secret"}
 
@@ -87,6 +105,12 @@ def test_a_right_that_is_missing_is_named(server: Server, stream: str) -> None:
         sink.write(given, Work("", "", 0), rows(0, 10))
     with pytest.raises(JournalError, match="rights poll_messages and send_messages there, and manage_topics"):
         sink.write(options(server.address, stream, **who), Work("query", "run", 0), rows(0, 10))
+    with pytest.raises(RightMissingError, match=f"right read_topic .*--grant '{stream}/out:read_topic'"):
+        sink.write(
+            options(server.address, stream, journal="none", **someone(server, stream, send_messages=True)),
+            Work("", "", 0),
+            rows(0, 1),
+        )
     given = options(server.address, stream, topic=f"{stream}/fresh", journal="none", **who)
     with pytest.raises(RightMissingError, match="manage_topics in the stream"):
         sink.write(given, Work("", "", 0), rows(0, 10))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.spark import archive_files, archive_listing, archive_rows, leases, planner, rollbacks
+from shardd.spark import archive_files, archive_listing, archive_rows, durable, leases, planner, rollbacks
 from shardd.spark.archive_files import ARCHIVED, Footer
 from shardd.spark.archive_listing import History
 from shardd.spark.archive_rows import TableRows
@@ -34,7 +34,7 @@ from shardd.spark.pipelines.common import Meter, PipelineError, Source, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import OptionError, TopicName, cuts, stride_of
 from shardd.spark.reading import SlicePartition, TaskSettings, read
-from shardd.spark.server import Place
+from shardd.spark.server import Place, Server
 from shardd.spark.sinks import files
 from shardd.spark.sinks.delta import DeltaLake
 from shardd.spark.sinks.files import ParquetFile, WrittenFile
@@ -165,15 +165,22 @@ class ArchiveJob(Job):
 def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list[ArchiveJob], int]:
     """What is to be done now, and about how many bytes that is. Records what the server has deleted already, unless
     this is a dry run."""
-    options = source.parsed()
-    if options.verify is not Verify.STOP:
+    if source.parsed().verify is not Verify.STOP:
         raise OptionError("archive verifies every checksum; leave verifyChecksums as it is")
-    bounds = source.durable_bounds()
+    server = source.server()
+    try:
+        return rollbacks.on_one_connection(server, lambda: _plan(server, source.parsed(), target, dry_run=dry_run))
+    finally:
+        server.close()
+
+
+def _plan(server: Server, options: SourceOptions, target: Target, *, dry_run: bool) -> tuple[list[ArchiveJob], int]:
+    bounds = durable.discover(server, options, segments=planner.needs_segments(options))
     table = None if target.kind == "parquet" else target.table()
     begins = {} if table is None else _begins(table, target, bounds)
-    foreign = _foreign(source, target, bounds, table, begins)
+    foreign = _foreign(server, target, bounds, table, begins)
     settings = replace(TaskSettings.of(options, READ), pass_isolated=True)
-    run_id, jobs, size = uuid.uuid4().hex, [], 0
+    run_id, jobs, size = uuid.uuid4().hex, list[ArchiveJob](), 0
     for name, topic in bounds.items():
         average = _average(topic.partitions)
         listing = archive_listing.list_topic(target.place, name) if target.kind == "parquet" else {}
@@ -193,6 +200,10 @@ def plan(source: Source, target: Target, *, dry_run: bool = False) -> tuple[list
                     slice_ = Slice(name, partition.id, partition.incarnation, low, high, locations.pieces(low, high))
                     jobs.append(ArchiveJob(settings, slice_, target, run_id, begin))
                     size += (high - low) * average
+    ends = {(job.slice.name, job.slice.partition): job.slice.end for job in jobs}  # of the last slice of each
+    marks = rollbacks.last_records(server, options, ends)
+    for job in jobs:
+        job.slice = replace(job.slice, mark=marks.get((job.slice.name, job.slice.partition)))
     return jobs, size
 
 
@@ -210,20 +221,16 @@ def _begins(table: ListedTable, target: Target, bounds: Mapping[TopicName, Topic
 
 
 def _foreign(
-    source: Source,
+    server: Server,
     target: Target,
     bounds: Mapping[TopicName, TopicBounds],
     table: ListedTable | None,
     begins: Mapping[Place, int],
 ) -> frozenset[Place]:
     """Partitions of which the target has other messages than the server."""
-    server = source.server()
-    try:
-        if table is None:
-            return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
-        return rollbacks.foreign_table(server, bounds, begins, TableRows(table)) if begins else frozenset()
-    finally:
-        server.close()
+    if table is None:
+        return rollbacks.foreign_archives(server, target.place, bounds, passes_damage=False)
+    return rollbacks.foreign_table(server, bounds, begins, TableRows(table)) if begins else frozenset()
 
 
 def _put_back(name: TopicName, partition: int, target: Target) -> str:

@@ -21,6 +21,7 @@ from shardd.spark.sinks.topic_rows import Frame
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
+_DOUBLED_MAX: Final = 8  # times, by which the pause is the longest
 # The same request may be answered differently a moment later: a restart, a full disk that is being emptied, a topic
 # that refuses at its size until messages expire or are archived.
 _AGAIN: Final = {
@@ -169,7 +170,7 @@ class Sender:
         now = time.monotonic()
         if self._until_s is None:
             self._until_s = now + self._options.delivery_timeout_s
-        pause = min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S)
+        pause = min(_PAUSE_S * 2 ** min(self._failures, _DOUBLED_MAX), _PAUSE_MAX_S)
         if now + pause > self._until_s:
             raise DeliveryError(
                 f"rows could not be sent to {place} within {self._options.delivery_timeout_s:g} s (option"

@@ -14,7 +14,7 @@ from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries
-from shardd.spark.server import NOT_FOUND, Server
+from shardd.spark.server import NOT_FOUND, Server, needed_right
 from shardd.spark.sinks.topic_options import SinkOptions
 
 _RETRIES: Final = Retries(8, 0.25)
@@ -88,6 +88,10 @@ class SinkServer(Server):
         try:
             found = self._call(lambda c: c.topic(name.stream, name.topic))
         except ShardError as error:
+            if error.status is Status.UNAUTHORIZED:
+                raise RightMissingError(
+                    f"the user may not see the partitions of '{name}': {needed_right('read_topic', name)}"
+                ) from error
             if error.status not in NOT_FOUND:
                 raise
             return None

@@ -1,0 +1,170 @@
+"""A data directory that is put back as files between the plan of a query and its tasks, or under a task: no row of the
+other life is taken for one of the plan. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardd.client.marks import Mark
+from shardd.spark import live, planner
+from shardd.spark.loss import DataLossError
+from shardd.spark.pipelines import archive
+from shardd.spark.pipelines.archive import Target
+from shardd.spark.pipelines.common import PipelineError
+from tests.spark.direct import Row, Stream, batch, rows
+from tests.spark.support import DELETE_SEGMENTS, source_of
+from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, kept
+from tests.support import wire
+
+__all__ = ["kept"]
+SMALL_POLLS = {"poll.maxBytes": "8 KiB", "batchBytes": "8 KiB", "poll.pipelining": "1"}
+
+
+@pytest.mark.parametrize("others", [OTHERS, READ, READ // 2])
+def test_plan_of_before_a_roll_back_gives_no_row(kept: Kept, others: int) -> None:
+    strict, lenient = batch(kept.topic.options()), batch(kept.topic.options(failOnDataLoss="false"))
+    tasks = strict.partitions()
+    kept.put_back(others)
+    with pytest.raises(DataLossError, match="put back"):
+        rows(strict, tasks)
+    assert rows(lenient, tasks) == []
+
+
+def test_task_under_a_roll_back_gives_no_row_of_the_other_life(kept: Kept) -> None:
+    reader = batch(kept.topic.options(**SMALL_POLLS))
+    wanted = kept.topic.rows()
+    [task] = reader.partitions()
+    found: list[Row] = []
+
+    def read_on() -> None:
+        for part in reader.read(task):
+            columns = (part.column(name).to_pylist() for name in ("partition", "offset", "value"))
+            found.extend(zip(*columns, strict=True))
+            if len(found) == part.num_rows:
+                kept.put_back(OTHERS)
+
+    with pytest.raises(DataLossError, match="put back"):
+        read_on()
+    assert found and set(found) < wanted
+
+
+def test_batch_of_a_stream_that_was_planned_before_a_roll_back_gives_no_row(kept: Kept) -> None:
+    stream = Stream(kept.topic.options(**EARLIEST))
+    tasks, _ = stream.plan()
+    kept.put_back(OTHERS)
+    with pytest.raises(DataLossError, match="put back"):
+        rows(stream.reader, tasks)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_archive_job_of_before_a_roll_back_writes_no_file(kept: Kept, tmp_path: Path, kind: str) -> None:
+    for number, lenient in enumerate(({}, {"failOnDataLoss": "false"})):
+        target = Target.parse(f"{kind}:{tmp_path / f'archive{number}'}", {})
+        [job] = archive.plan(source_of(kept.topic, **lenient), target)[0]
+        if number == 0:
+            first = job
+    kept.put_back(OTHERS)
+    for each in (first, job):
+        with pytest.raises((DataLossError, PipelineError)):
+            each.run()
+    assert list(tmp_path.glob("archive*/**/*.parquet")) == []
+
+
+def test_plan_during_which_the_directory_is_put_back_is_made_anew(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_once(monkeypatch, lambda: kept.put_back(OTHERS))
+    reader = batch(kept.topic.options())
+    tasks = reader.partitions()
+    assert set(rows(reader, tasks)) == kept.topic.rows()
+
+
+def test_archive_plan_during_which_the_directory_is_put_back_is_made_anew(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    change_once(monkeypatch, lambda: kept.put_back(OTHERS), function="readable_end")
+    jobs, _ = archive.plan(source_of(kept.topic), Target.parse(f"parquet:{tmp_path / 'archive'}", {}))
+    assert sum(job.run()["rows"] for job in jobs) == COPIED + OTHERS
+
+
+def test_plan_whose_connection_breaks_each_time_is_told(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = planner.resolve
+
+    def resolve(server: Any, *words: Any, **more: Any) -> Any:
+        server.close()
+        return real(server, *words, **more)
+
+    monkeypatch.setattr(planner, "resolve", resolve)
+    with pytest.raises(DataLossError, match="the connection broke in each of 5 plans"):
+        batch(kept.topic.options()).partitions()
+
+
+def change_once(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], function: str = "resolve") -> None:
+    """When the bounds of a plan are known."""
+    real, done = getattr(planner, function), list[int]()
+
+    def changed(*words: Any, **more: Any) -> Any:
+        if not done:
+            done.append(1)
+            change()
+        return real(*words, **more)
+
+    monkeypatch.setattr(planner, function, changed)
+
+
+def test_restart_between_plan_and_read_costs_no_row(kept: Kept) -> None:
+    reader = batch(kept.topic.options())
+    tasks = reader.partitions()
+    kept.restart()
+    kept.send("more", 10)
+    assert set(rows(reader, tasks)) == {row for row in kept.topic.rows() if row[1] < COPIED + READ}
+
+
+def test_plan_whose_last_record_retention_has_deleted_is_read_where_it_is_kept(kept: Kept) -> None:
+    reader = batch(kept.topic.options(failOnDataLoss="false"))
+    tasks = reader.partitions()
+    kept.send("more", 2000)
+    topic = kept.settled()
+    address = wire.identifier("shop") + wire.identifier("rows")
+    topic.connection.request(DELETE_SEGMENTS, address + bytes(4) + (100).to_bytes(4, "little"))
+    assert topic.bounds()[0].first > COPIED + READ
+    assert rows(reader, tasks) == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Offsets of the records that tasks ask for to know their history."""
+    found: list[int] = []
+    real = live._Asked.ask_mark
+
+    def ask_mark(self: Any, mark: Mark) -> None:
+        found.append(mark.offset)
+        real(self, mark)
+
+    monkeypatch.setattr(live._Asked, "ask_mark", ask_mark)
+    live._kept.clear()
+    yield found
+
+
+def test_connection_is_asked_once_for_each_plan_and_partition(kept: Kept, asked: list[int]) -> None:
+    reader = batch(kept.topic.options(maxRecordsPerPartition="100", minBytesPerPartition="0"))
+    tasks = reader.partitions()
+    assert len(tasks) > 10
+    assert set(rows(reader, tasks)) == kept.topic.rows()
+    assert asked == [COPIED + READ - 1]
+    kept.restart()
+    assert set(rows(reader, tasks)) == kept.topic.rows()
+    assert asked == [COPIED + READ - 1] * 2
+
+
+def test_connection_that_has_compared_too_many_plans_compares_again(
+    kept: Kept, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_COMPARED_MAX", 1)
+    readers = [batch(kept.topic.options(endingOffsets=end)) for end in ('{"shop/rows": {"0": 100}}', "latest")]
+    plans = [(reader, reader.partitions()) for reader in readers]
+    for reader, tasks in [*plans, *plans]:
+        assert rows(reader, tasks)
+    assert asked == [99, COPIED + READ - 1] * 2

@@ -29,6 +29,7 @@ from shardd.protocol.door_frames import (
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
+from shardd.runtime.networks import network_of
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
 TRACE: Final = ContextVar("trace", default="")
@@ -40,12 +41,14 @@ _NOBODY = -1
 class DoorClient:
     """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: the
     user of the last login; -1: there was no login. `owner`: the user for which its stored things count (`LoggedIn`).
-    `at_work`: commands that are not answered yet.
+    `network`: the address that it counts as (shardd/runtime/networks.py). `at_work`: commands that are not answered
+    yet.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
-    def __init__(self, link: WorkerLink, number: int, ended: Callable[[], None]) -> None:
+    def __init__(self, link: WorkerLink, number: int, ended: Callable[[], None], network: str) -> None:
         self.shard = link.shard
+        self.network = network
         self.number = number
         self.is_open = True
         self.handle = _NO_HANDLE
@@ -166,7 +169,7 @@ class Door:
         is refused. `WorkerLostError`: no worker is connected."""
         link = self._next_link() if shard is None else self.links[shard]
         number = msgspec.msgpack.decode(await link.request(Kind.OPEN_CLIENT, OpenClient(address)), type=int)
-        client = DoorClient(link, number, ended)
+        client = DoorClient(link, number, ended, network_of(address))
         self._clients[link.shard][number] = client
         return client
 

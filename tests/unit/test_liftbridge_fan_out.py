@@ -25,6 +25,9 @@ def streams() -> list[StreamInfo]:
 
 
 class Worker:
+    user_id = owner = 1
+    network = "192.0.2.1"
+
     def __init__(self) -> None:
         self.stored: list[int] = []
 

@@ -48,6 +48,9 @@ class View:
 class Worker:
     """Stores everything, or refuses it with `error`; whoever sends has the right to, or hears `denial`."""
 
+    user_id = owner = 1
+    network = "192.0.2.1"
+
     def __init__(self, error: Exception | None = None, denial: Exception | None = None) -> None:
         self.error = error
         self.denial = denial

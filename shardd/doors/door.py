@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -57,6 +57,11 @@ class DoorClient:
         self.at_work = 0
         self._link = link
         self._ended = ended
+        self._left: dict[Callable[[DoorClient], None], None] = {}
+
+    def when_left(self, hear: Callable[[DoorClient], None]) -> None:
+        """`hear` is called once, when the client is not open any more, however often this is asked for."""
+        self._left[hear] = None
 
     async def login(self, username: str, password: str) -> int:
         """Who it is now."""
@@ -89,14 +94,20 @@ class DoorClient:
 
     async def close(self) -> None:
         if self.is_open:
-            self.is_open = False
+            self._leave()
             await self._request(Kind.CLOSE_CLIENT, CloseClient(self.number), open_only=False)
 
     def end(self) -> None:
         """The worker has closed it."""
         if self.is_open:
-            self.is_open = False
+            self._leave()
             self._ended()
+
+    def _leave(self) -> None:
+        self.is_open = False
+        for hear in self._left:
+            hear(self)
+        self._left.clear()
 
     async def _logged_in(
         self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
@@ -180,6 +191,11 @@ class Door:
         fields: Any = {} if request is None else request
         value = await link.request(Kind.TASK, Task(name, fields))
         return msgspec.msgpack.decode(value, type=kind, strict=False)
+
+    def clients(self) -> Iterator[DoorClient]:
+        """All that are at workers now, also those that have not logged in yet."""
+        for of_shard in self._clients:
+            yield from of_shard.values()
 
     async def close_client(self, client: DoorClient) -> None:
         """Its login ends with it. One that has ended is no error."""

@@ -120,6 +120,11 @@ ROOMS: Final[dict[Made, Shared]] = {
         "one user, as much as is left; one address of it, half of that",
         "they wait, users in turns, then addresses, then clients",
     ),
+    Made("shardd/doors/liftbridge/late_refusals.py", "LATE_MAX"): Shared(
+        "negative acks over NATS that wait for a worker",
+        "one user, as much as is left; one address of it, half of that",
+        "not sent",
+    ),
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"
     ),

@@ -17,6 +17,7 @@ from shardd.doors.liftbridge.publishing import Publisher
 from shardd.protocol.liftbridge.requests import StreamInfo
 from tests.doors.nats_peers import linked
 from tests.support.on_loop import on_loop
+from tests.unit.liftbridge_clients import FakeClient
 from tests.unit.test_liftbridge_ingest import View
 
 
@@ -66,13 +67,11 @@ def test_too_many_subscriptions_are_left_out_and_counted(monkeypatch: pytest.Mon
     assert len(all_wanted.wanted) == 10 and all_wanted.left_out == 14 and steps >= 3
 
 
-class Silent:
+class Silent(FakeClient):
     """A worker that answers nothing until it is told to."""
 
-    user_id = owner = 1
-    network = "192.0.2.1"
-
     def __init__(self) -> None:
+        super().__init__()
         self.goes_on = asyncio.Event()
         self.stored = 0
 

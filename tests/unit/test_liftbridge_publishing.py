@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge import publishing
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.publishing import Publisher
@@ -22,6 +21,7 @@ from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import Publish, StreamInfo
 from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 from tests.support.on_loop import on_loop
+from tests.unit.liftbridge_clients import FakeClient
 
 STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 4, 1, {})
 CONTROLLED = msgspec.structs.replace(STREAM, settings={"optimisticConcurrencyControl": True})
@@ -40,11 +40,11 @@ def payloads(request: Publish) -> Iterator[bytes]:
     assert index + begin == len(batch)
 
 
-class Worker:
+class Worker(FakeClient):
     """The answers of a worker to one client, given when the test says so."""
 
     def __init__(self, user_id: int = 1, network: str = "192.0.2.1", owner: int = 1) -> None:
-        self.user_id, self.owner, self.network = user_id, owner, network
+        super().__init__(user_id, network, owner)
         self.asked: list[tuple[Publish, asyncio.Future[Any]]] = []
         self.offset = 0
         self.at_once: Exception | bool = False
@@ -74,10 +74,6 @@ class Worker:
     @property
     def batches(self) -> list[list[bytes]]:
         return [[*payloads(request)] for request, _ in self.asked]
-
-    @property
-    def client(self) -> DoorClient:
-        return cast(DoorClient, self)
 
 
 async def turns(count: int = 8) -> None:

@@ -253,7 +253,8 @@ class Publisher:
             records, batch, base = self._encoded(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
-                self._refusals.has_stored(queue.client, queue.stream)
+                if self._refusals.has_stored(queue.client, queue.stream):
+                    queue.client.when_left(self._forget)
                 count = len(batch)
                 self.arrived(
                     queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
@@ -335,9 +336,16 @@ class Publisher:
             del self._submitted[client]
             self._pending.count(mine.pending, 0)
             mine.settled.set()
+            if not client.is_open:
+                self._refusals.forget(client)
         elif counted > APART_BYTES and mine.size + counted // (AHEAD_PART // 2) < counted:
             self._count_pending(mine, mine.size // AHEAD_PART)
         self._let_in()
+
+    def _forget(self, client: DoorClient) -> None:
+        """It has left: what is not answered yet is judged first."""
+        if client not in self._submitted:
+            self._refusals.forget(client)
 
     def _count_pending(self, mine: _Submitted, ahead_bytes: int) -> None:
         member = mine.pending

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from shardd.protocol.door_frames import (
 )
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.control_messages import Stalls, Standing
+from shardd.runtime.networks import network_of
 from shardd.runtime.trust import PeerKey, Trust, TrustInheritance, shard_name
 
 TRACE: Final = ContextVar("trace", default="")
@@ -40,12 +41,14 @@ _NOBODY = -1
 class DoorClient:
     """One client of the door. `ended` is called when the worker closes it by itself, or is lost. `user_id`: the
     user of the last login; -1: there was no login. `owner`: the user for which its stored things count (`LoggedIn`).
-    `at_work`: commands that are not answered yet.
+    `network`: the address that it counts as (shardd/runtime/networks.py). `at_work`: commands that are not answered
+    yet.
 
     All requests raise `ShardError` (a status of the worker) or `WorkerLostError`."""
 
-    def __init__(self, link: WorkerLink, number: int, ended: Callable[[], None]) -> None:
+    def __init__(self, link: WorkerLink, number: int, ended: Callable[[], None], network: str) -> None:
         self.shard = link.shard
+        self.network = network
         self.number = number
         self.is_open = True
         self.handle = _NO_HANDLE
@@ -54,6 +57,11 @@ class DoorClient:
         self.at_work = 0
         self._link = link
         self._ended = ended
+        self._left: dict[Callable[[DoorClient], None], None] = {}
+
+    def when_left(self, hear: Callable[[DoorClient], None]) -> None:
+        """`hear` is called once, when the client is not open any more, however often this is asked for."""
+        self._left[hear] = None
 
     async def login(self, username: str, password: str) -> int:
         """Who it is now."""
@@ -86,14 +94,20 @@ class DoorClient:
 
     async def close(self) -> None:
         if self.is_open:
-            self.is_open = False
+            self._leave()
             await self._request(Kind.CLOSE_CLIENT, CloseClient(self.number), open_only=False)
 
     def end(self) -> None:
         """The worker has closed it."""
         if self.is_open:
-            self.is_open = False
+            self._leave()
             self._ended()
+
+    def _leave(self) -> None:
+        self.is_open = False
+        for hear in self._left:
+            hear(self)
+        self._left.clear()
 
     async def _logged_in(
         self, kind: Kind, request: Login | LoginWithToken | LoginWithAccessToken | LoginBySetting
@@ -166,7 +180,7 @@ class Door:
         is refused. `WorkerLostError`: no worker is connected."""
         link = self._next_link() if shard is None else self.links[shard]
         number = msgspec.msgpack.decode(await link.request(Kind.OPEN_CLIENT, OpenClient(address)), type=int)
-        client = DoorClient(link, number, ended)
+        client = DoorClient(link, number, ended, network_of(address))
         self._clients[link.shard][number] = client
         return client
 
@@ -177,6 +191,11 @@ class Door:
         fields: Any = {} if request is None else request
         value = await link.request(Kind.TASK, Task(name, fields))
         return msgspec.msgpack.decode(value, type=kind, strict=False)
+
+    def clients(self) -> Iterator[DoorClient]:
+        """All that are at workers now, also those that have not logged in yet."""
+        for of_shard in self._clients:
+            yield from of_shard.values()
 
     async def close_client(self, client: DoorClient) -> None:
         """Its login ends with it. One that has ended is no error."""

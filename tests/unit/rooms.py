@@ -44,6 +44,7 @@ _PLACES: Final = "shardd/transport/door/places.py"
 _NATS: Final = "shardd/doors/liftbridge/nats_server.py"
 _POLLS: Final = "shardd/doors/http/polls.py"
 _BODIES: Final = "shardd/doors/http/bodies.py"
+_PUBLISHING: Final = "shardd/doors/liftbridge/publishing.py"
 _PARTITIONS: Final = "shardd/doors/liftbridge/partitions.py"
 _TURN: Final = Shared("", "", WAITS)
 
@@ -108,6 +109,21 @@ ROOMS: Final[dict[Made, Shared]] = {
         "bytes that clients of NATS do not take, beyond 64 KiB of each connection",
         f"{USER}, and not more than is left",
         "the connection is closed",
+    ),
+    Made(_PUBLISHING, "PENDING_BYTES_MAX"): Shared(
+        "bytes of messages of Liftbridge that are not stored yet, beyond 2 KiB of each client",
+        "one user, as much as is left; one address of it, half of that",
+        "they wait, users in turns, then addresses, then clients",
+    ),
+    Made(_PUBLISHING, "UNDER_WAY_BYTES_MAX"): Shared(
+        "bytes of such messages that workers have, beyond 2 KiB of each client",
+        "one user, as much as is left; one address of it, half of that",
+        "they wait, users in turns, then addresses, then clients",
+    ),
+    Made("shardd/doors/liftbridge/late_refusals.py", "LATE_MAX"): Shared(
+        "negative acks over NATS that wait for a worker",
+        "one user, as much as is left; one address of it, half of that",
+        "not sent",
     ),
     Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"

@@ -16,6 +16,7 @@ from shardd.doors.liftbridge.router import Router, Target
 from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
 from tests.support.on_loop import on_loop
+from tests.unit.liftbridge_clients import FakeClient
 
 STREAMS = 4_096
 
@@ -24,8 +25,9 @@ def streams() -> list[StreamInfo]:
     return [StreamInfo(f"s{number}", "wide.*", "", 1, number, number, 1, 1, {}) for number in range(STREAMS)]
 
 
-class Worker:
+class Worker(FakeClient):
     def __init__(self) -> None:
+        super().__init__()
         self.stored: list[int] = []
 
     async def command(self, name: str, request: Any) -> Any:

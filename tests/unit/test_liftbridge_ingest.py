@@ -24,6 +24,7 @@ from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
 from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import RequireRight, Right, StreamInfo
 from tests.support.on_loop import on_loop
+from tests.unit.liftbridge_clients import FakeClient
 
 STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 4, 1, {})
 Message = api.message_class("Message")
@@ -45,10 +46,11 @@ class View:
         return 1
 
 
-class Worker:
+class Worker(FakeClient):
     """Stores everything, or refuses it with `error`; whoever sends has the right to, or hears `denial`."""
 
     def __init__(self, error: Exception | None = None, denial: Exception | None = None) -> None:
+        super().__init__()
         self.error = error
         self.denial = denial
         self.asked: list[Any] = []

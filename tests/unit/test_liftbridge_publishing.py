@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge import publishing
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.publishing import Publisher
@@ -22,6 +21,7 @@ from shardd.protocol.liftbridge.records import NewMessage
 from shardd.protocol.liftbridge.requests import Publish, StreamInfo
 from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 from tests.support.on_loop import on_loop
+from tests.unit.liftbridge_clients import FakeClient
 
 STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 4, 1, {})
 CONTROLLED = msgspec.structs.replace(STREAM, settings={"optimisticConcurrencyControl": True})
@@ -40,10 +40,11 @@ def payloads(request: Publish) -> Iterator[bytes]:
     assert index + begin == len(batch)
 
 
-class Worker:
-    """The answers of a worker, given when the test says so."""
+class Worker(FakeClient):
+    """The answers of a worker to one client, given when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, user_id: int = 1, network: str = "192.0.2.1", owner: int = 1) -> None:
+        super().__init__(user_id, network, owner)
         self.asked: list[tuple[Publish, asyncio.Future[Any]]] = []
         self.offset = 0
         self.at_once: Exception | bool = False
@@ -73,10 +74,6 @@ class Worker:
     @property
     def batches(self) -> list[list[bytes]]:
         return [[*payloads(request)] for request, _ in self.asked]
-
-    @property
-    def client(self) -> DoorClient:
-        return cast(DoorClient, self)
 
 
 async def turns(count: int = 8) -> None:
@@ -214,8 +211,8 @@ async def test_a_turn_encodes_and_tells_a_bounded_number_of_messages() -> None:
 
 @on_loop
 async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "PENDING_MESSAGES_MAX", 16)
-    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(), Worker()
+    monkeypatch.setattr(publishing, "PENDING_BYTES_MAX", 16 * (publishing.MESSAGE_OVERHEAD_BYTES + 1))
+    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(1), Worker(2)
     most = 0
 
     async def publish(worker: Worker, count: int) -> None:
@@ -223,11 +220,11 @@ async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pyt
         for _ in range(count):
             await publisher.room(worker.client)
             publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
-            most = max(most, publisher._shares[worker.client].messages)
+            most = max(most, publisher._submitted[worker.client].messages)
 
     floods = [asyncio.create_task(publish(flooding, 5)) for _ in range(50)]
     await turns()
-    assert publisher.pending_messages == 4  # a quarter of all that there is
+    assert publisher.pending_messages == 4  # one address has a quarter of all that there is
     await asyncio.wait_for(publish(modest, 3), 10)
     for _ in range(1_000):
         await turns()
@@ -243,7 +240,7 @@ async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pyt
 
 @on_loop
 async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "PENDING_MESSAGES_MAX", 4)
+    monkeypatch.setattr(publishing, "PENDING_BYTES_MAX", 4 * (publishing.MESSAGE_OVERHEAD_BYTES + 1))
     publisher, worker = Publisher(1 << 20, gather_s=0.0), Worker()
     publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
     waiting = [asyncio.create_task(publisher.room(worker.client)) for _ in range(3)]
@@ -259,9 +256,9 @@ async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatc
 
 
 @on_loop
-async def test_clients_take_turns_and_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "UNDER_WAY_BYTES_MAX", 4_000)
-    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(), Worker()
+async def test_users_take_turns_and_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "UNDER_WAY_BYTES_MAX", 16_000)
+    publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(1), Worker(2)
     for topic in range(20):
         stream = msgspec.structs.replace(STREAM, topic_id=topic)
         publisher.submit(flooding.client, stream, 0, NewMessage(b"x" * 1_000))
@@ -271,10 +268,10 @@ async def test_clients_take_turns_and_what_is_under_way_is_bounded(monkeypatch: 
     for _ in range(20):
         flooding.answer()
         await turns()
-        assert publisher._under_way_bytes < 4_000 + 1_512
+        assert publisher._under_way.used <= 3 * 1_512 + 513
     modest.answer()
     await asyncio.wait_for(publisher.drained(), 10)
-    assert not publisher._under_way_bytes and not publisher._ready
+    assert not publisher._under_way.used and not publisher._ready
 
 
 @on_loop

@@ -27,7 +27,6 @@ PART: Final = "a part of a bound beside it, or a pace"
 ACCEPTED: Final = "connections are counted where they are accepted, by address: a user is known later"
 LIBRARY: Final = "the library of gRPC accepts and keeps its calls itself: what it has is looked at, and ended"
 STRANGERS: Final = "of those without a name the oldest ends, of the address with most: a newcomer is never refused"
-CLIENTS: Final = "two numbers at once, messages and bytes; clients wait in turns, and none is refused or ended"
 AFTERWARDS: Final = "counted by shard, after the fact: what has been given up is not refused, the next call is"
 ONE_DOOR: Final = "of one connection of a door: what stands there is read on in turns of its users"
 
@@ -105,8 +104,8 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/publish_batches.py": {"BATCH_BYTES_MAX": ONE_THING},
     "shardd/doors/liftbridge/publish_rpcs.py": dict.fromkeys(("UNANSWERED_MAX", "UNANSWERED_BYTES_MAX"), OF_ONE),
     "shardd/doors/liftbridge/publishing.py": {
-        **dict.fromkeys(("PENDING_BYTES_MAX", "PENDING_MESSAGES_MAX", "CLIENT_SHARE", "UNDER_WAY_BYTES_MAX"), CLIENTS),
         "TURN_MESSAGES_MAX": TURN,
+        **dict.fromkeys(("AHEAD_PART", "BURST_PART"), PART),
     },
     "shardd/doors/liftbridge/refusals.py": {"STORED_IN_MAX": REMEMBERED},
     "shardd/doors/liftbridge/registry.py": {"_FIND_SHARE": PART},

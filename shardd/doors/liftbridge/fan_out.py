@@ -10,7 +10,7 @@ from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.router import Target
 
-TARGETS_AT_ONCE_MAX: Final = 256  # then others have their turn, and room is asked for anew
+TARGETS_AT_ONCE_MAX: Final = 256  # then others have their turn
 
 Submit = Callable[[Target], None]
 
@@ -18,18 +18,21 @@ Submit = Callable[[Target], None]
 def submit_all(
     publisher: Publisher, client: DoorClient, targets: Sequence[Target], submit: Submit
 ) -> Coroutine[Any, Any, None] | None:
-    """Whoever calls has asked `publisher.room`. None: all is submitted. Else what has to be awaited until the rest is,
-    before anything else of the same publisher."""
-    for target in targets[:TARGETS_AT_ONCE_MAX]:
+    """The caller has asked `publisher.room`, for one target; others ask anew. None: all is submitted. Else what has to
+    be awaited until the rest is, before anything else of the same publisher."""
+    for at, target in enumerate(targets[:TARGETS_AT_ONCE_MAX]):
+        if at and not publisher.has_room(client):
+            return _submit_rest(publisher, client, targets[at:], submit)
         submit(target)
     if len(targets) <= TARGETS_AT_ONCE_MAX:
         return None
-    return _submit_rest(publisher, client, targets, submit)
+    return _submit_rest(publisher, client, targets[TARGETS_AT_ONCE_MAX:], submit)
 
 
 async def _submit_rest(publisher: Publisher, client: DoorClient, targets: Sequence[Target], submit: Submit) -> None:
-    for begin in range(TARGETS_AT_ONCE_MAX, len(targets), TARGETS_AT_ONCE_MAX):
-        await asyncio.sleep(0)
-        await publisher.room(client)
-        for target in targets[begin : begin + TARGETS_AT_ONCE_MAX]:
-            submit(target)
+    for at, target in enumerate(targets):
+        if at % TARGETS_AT_ONCE_MAX == 0:
+            await asyncio.sleep(0)
+        if not publisher.has_room(client):
+            await publisher.room(client)
+        submit(target)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.fan_out import submit_all
+from shardd.doors.liftbridge.late_refusals import LateRefusals
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.publishing import Publisher
@@ -70,7 +71,7 @@ class Arrived:
 
 class Ingest:
     """Loop thread only. `payload_bytes_max`: of a whole message on NATS with its envelope; `ack_all_fsync`: whether the
-    policy ALL waits for the device."""
+    policy ALL waits for the device; `late`: what asks another worker for the right of a publisher whose own is lost."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Ingest:
         losses: Losses,
         *,
         ack_all_fsync: bool = False,
+        late: LateRefusals | None = None,
     ) -> None:
         self.messages = 0  # that have come and are for a stream
         self.view = view
@@ -87,6 +89,7 @@ class Ingest:
         self.losses = losses
         self._payload_bytes_max = payload_bytes_max
         self._ack_all_fsync = ack_all_fsync
+        self._late = late
 
     def take(self, client: DoorClient, arrived: Arrived, targets: Sequence[Target]) -> Coroutine[Any, Any, None] | None:
         """Whoever calls has asked `publisher.room`, and awaits what is returned (`submit_all`). Nothing is raised: what
@@ -117,7 +120,7 @@ class Ingest:
                 message,
                 expected_offset=expected_offset,
                 fsync=fsync,
-                done=partial(self._hear, stream, arrived, said),
+                done=partial(self._hear, client, stream, arrived, said),
                 refusal=refusal,
             )
 
@@ -138,9 +141,14 @@ class Ingest:
             return False
         return True
 
-    def _hear(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
+    def _hear(
+        self, client: DoorClient, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome
+    ) -> None:
         if outcome.status is not Status.OK:
-            self._lose(stream, arrived, said, outcome)
+            is_told = self._lose(stream, arrived, said, outcome)
+            if not is_told and said is not None and self._late is not None:
+                ack = _negative_ack(stream, arrived.subject, said, outcome.error)  # the message itself is not kept
+                self._late.tell(client, stream.name, partial(arrived.send, said.ack_inbox, ack))
             return
         if arrived.stored is not None:
             arrived.stored(stream)
@@ -150,14 +158,14 @@ class Ingest:
             ack.commitTimestamp = time.time_ns()
             arrived.send(said.ack_inbox, encode_ack(ack))
 
-    def _lose(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> None:
+    def _lose(self, stream: StreamInfo, arrived: Arrived, said: Published | None, outcome: Outcome) -> bool:
         """Only publishers with the right to send to a stream hear that it is there; a read-only partition says nothing,
-        as with Liftbridge."""
+        as with Liftbridge. False: no worker has said yet whether the publisher has the right."""
         status = outcome.status
         if status in NO_RIGHT or status is Status.CANNOT_APPEND_MESSAGE:
             loss = Loss.REFUSED if status in NO_RIGHT else Loss.READONLY
             self.losses.count(loss, arrived.subject)
-            return
+            return True
         if outcome.error is not AckError.UNKNOWN:
             loss = Loss.TOO_LARGE if outcome.error is AckError.TOO_LARGE else Loss.OFFSET
         elif status is Status.TASK_TIMEOUT:
@@ -165,18 +173,19 @@ class Ingest:
         else:
             loss = Loss.NO_WORKER if status in _NO_CLIENT else Loss.FAILED
         self.losses.count(loss, arrived.subject)
-        if outcome.right_is_known:
-            self._refuse(stream, arrived, said, outcome.error)
+        if outcome.right_is_known and said is not None:
+            arrived.send(said.ack_inbox, _negative_ack(stream, arrived.subject, said, outcome.error))
+        return outcome.right_is_known
 
-    def _refuse(self, stream: StreamInfo, arrived: Arrived, said: Published | None, error: AckError) -> None:
-        """A negative ack, whatever the policy is."""
-        if said is not None:
-            now_ns = time.time_ns()
-            ack = _ack(stream, arrived.subject, said, now_ns)
-            ack.ackError = int(error)
-            if error is not AckError.TOO_LARGE:
-                ack.commitTimestamp = now_ns
-            arrived.send(said.ack_inbox, encode_ack(ack))
+
+def _negative_ack(stream: StreamInfo, subject: str, said: Published, error: AckError) -> bytes:
+    """It is sent whatever the policy is."""
+    now_ns = time.time_ns()
+    ack = _ack(stream, subject, said, now_ns)
+    ack.ackError = int(error)
+    if error is not AckError.TOO_LARGE:
+        ack.commitTimestamp = now_ns
+    return encode_ack(ack)
 
 
 def is_inbox(subject: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
+from shardd.doors.liftbridge.late_refusals import LateRefusals
 from shardd.doors.liftbridge.losses import Losses
 from shardd.doors.liftbridge.nats_link import NatsLink
 from shardd.doors.liftbridge.nats_server import NatsServer
@@ -27,14 +28,16 @@ class Nats:
         self._runs: list[Callable[[], Awaitable[None]]] = []
         self._link: NatsLink | None = None
         self._registry = registry
-        losses, fsync = Losses(), settings.ack_all_fsync
+        losses, fsync, late = Losses(), settings.ack_all_fsync, LateRefusals(door.clients)
         if settings.nats.servers:
-            ingest = Ingest(registry, publisher, settings.max_message_size_bytes, losses, ack_all_fsync=fsync)
+            ingest = Ingest(
+                registry, publisher, settings.max_message_size_bytes, losses, ack_all_fsync=fsync, late=late
+            )
             self.outlet = self._link = NatsLink(door, settings.nats, ingest)
             self._runs.append(self._link.run)
         elif settings.nats_server.enabled:
             payload_bytes_max = settings.nats_server.max_payload_bytes
-            ingest = Ingest(registry, publisher, payload_bytes_max, losses, ack_all_fsync=fsync)
+            ingest = Ingest(registry, publisher, payload_bytes_max, losses, ack_all_fsync=fsync, late=late)
             self.outlet = NatsServer(
                 door,
                 ingest,

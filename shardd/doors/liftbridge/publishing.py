@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.publish_batches import Done, Outcome, Pending, is_plain, next_batch
+from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.links import WorkerLostError
@@ -19,11 +20,13 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
 from shardd.protocol.record_layout import RECORD_HEAD
+from shardd.runtime.crowds import Member, SharedRoom
 
-PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients
-PENDING_MESSAGES_MAX: Final = 131_072
+PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients: with their overhead 131,072 messages at most
 UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
-CLIENT_SHARE: Final = 4  # of both; one client has at most this part of them
+APART_BYTES: Final = 2 << 10  # of each client, which count in no share: one small message at a time costs no count
+AHEAD_PART: Final = 8  # a client counts with 1/8 more than it has: most messages are not counted one by one
+BURST_PART: Final = 512  # a client that waits has a turn when 1/512 of all is free, and submits so much without waiting
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
 HEADER_OVERHEAD_BYTES: Final = 128  # and each of its headers
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of, but
@@ -71,15 +74,20 @@ class _Batch:
         self.told = 0
 
 
-class _Share:
-    """What is not answered yet, of a client or of all. No room of shardd/runtime/crowds.py: bytes and messages are two
-    bounds at once, clients wait for both in turns, and none is refused or gives way."""
+class _Submitted:
+    """What a client has submitted and has not heard of: `size`, of which workers have `sent`. `pending`, `under_way`:
+    its parts of the rooms; up to `size_counted` nothing more has to be counted. `is_full`: its share was full when it
+    was counted, or nothing was counted."""
 
-    __slots__ = ("messages", "settled", "size")
+    __slots__ = ("is_full", "messages", "pending", "sent", "settled", "size", "size_counted", "under_way")
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.messages = 0
+    def __init__(self, client: DoorClient) -> None:
+        owner, network = share_of(client)
+        self.pending = Member(owner, network, _stays, at_work=True)
+        self.under_way = Member(owner, network, _stays, at_work=True)
+        self.size = self.sent = self.messages = 0
+        self.size_counted = APART_BYTES
+        self.is_full = True
         self.settled = asyncio.Event()
 
 
@@ -102,16 +110,18 @@ class Publisher:
         self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
         self._queues: dict[_Key, _Queue] = {}
-        self._ready: OrderedDict[DoorClient, deque[_Queue]] = OrderedDict()  # nothing of these queues is under way
-        self._under_way_bytes = 0
+        self._under_way = SharedRoom(UNDER_WAY_BYTES_MAX)
+        self._ready = PublishTurns[_Queue](self._under_way)  # nothing of these queues is under way
         self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._hearing: Hearing | None = None
         self._refusals = Refusals()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._all = _Share()
-        self._shares: dict[DoorClient, _Share] = {}
-        self._waiting: OrderedDict[DoorClient, deque[asyncio.Future[None]]] = OrderedDict()
+        self._pending = SharedRoom(PENDING_BYTES_MAX)
+        self._submitted: dict[DoorClient, _Submitted] = {}
+        self._burst_bytes = PENDING_BYTES_MAX // BURST_PART
+        self._waiting = PublishTurns[asyncio.Future[None]](self._pending, self._burst_bytes)
+        self._let: asyncio.Future[None] | None = None  # one of these that has room, and has not come yet
 
     def follow(self, hearing: Hearing) -> None:
         """From now on answers wait while it is behind: whoever publishes goes at the pace of those who hear."""
@@ -124,36 +134,41 @@ class Publisher:
 
     @property
     def pending_messages(self) -> int:
-        return self._all.messages
+        return sum(each.messages for each in self._submitted.values())
 
     @property
     def pending_bytes(self) -> int:
-        return self._all.size
+        return sum(each.size for each in self._submitted.values())
 
     def has_room(self, client: DoorClient) -> bool:
         """Whether `room` returns at once."""
-        return not self._waiting and self._has_room(client)
+        mine = self._submitted.get(client)
+        if mine is not None and mine.size < mine.size_counted and not mine.is_full:
+            return True
+        return not self._waiting and self._let is None and self._has_room(client)
 
     async def room(self, client: DoorClient) -> None:
         """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
-        in between. Clients come in turn, and nobody comes before those who wait."""
+        in between. Users come in turn, and their clients: a share that is full holds up no other one."""
         if self.has_room(client):
             return
         waited = False
         while not waited or not self._has_room(client):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            turns = self._waiting.setdefault(client, deque())
-            if waited:
-                turns.appendleft(turn)
-            else:
-                turns.append(turn)
-                self._let_in()
+            self._waiting.put(client, turn, is_first=waited)
+            self._let_in()
             try:
                 await turn
             except asyncio.CancelledError:
-                self._forget(client, turn)
+                self._waiting.drop(client, turn)
+                self._has_come(turn)
+                self._let_in()
                 raise
             waited = True
+            self._has_come(turn)
+        mine = self._submitted.get(client)
+        if mine is not None and self._pending.has_room(*share_of(client), self._burst_bytes):
+            self._count_pending(mine, self._burst_bytes)
         self._let_in()  # the next one sees what this one submits: it runs in a later step
 
     def submit(
@@ -182,28 +197,29 @@ class Publisher:
             queue = self._queues[key] = _Queue(client, stream, partition, key)
             self._make_ready(queue)
         queue.waiting.append(Pending(message, size, expected_offset, fsync, done, refusal))
-        share = self._shares.get(client)
-        if share is None:
-            share = self._shares[client] = _Share()
-        for each in (share, self._all):
-            each.size += size
-            each.messages += 1
+        mine = self._submitted.get(client)
+        if mine is None:
+            mine = self._submitted[client] = _Submitted(client)
+        mine.messages += 1
+        mine.size += size
+        if mine.size > mine.size_counted:
+            self._count_pending(mine, mine.size // AHEAD_PART)
 
     async def settled(self, client: DoorClient) -> None:
         """Until everything that the client has submitted is answered."""
-        share = self._shares.get(client)
-        if share is not None:
-            await share.settled.wait()
+        mine = self._submitted.get(client)
+        if mine is not None:
+            await mine.settled.wait()
 
     async def drained(self) -> None:
         """Until everything that has been submitted is answered."""
-        while self._shares:
-            await next(iter(self._shares.values())).settled.wait()
+        while self._submitted:
+            await next(iter(self._submitted.values())).settled.wait()
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
     def _make_ready(self, queue: _Queue) -> None:
-        self._ready.setdefault(queue.client, deque()).append(queue)
+        self._ready.put(queue.client, queue)
         self._be_due()
 
     def _be_due(self) -> None:
@@ -215,27 +231,21 @@ class Publisher:
         self._is_due = False
         self._tell_some()
         left = TURN_MESSAGES_MAX
-        while self._ready and left > 0 and self._under_way_bytes < UNDER_WAY_BYTES_MAX:
-            queue = self._next_queue()
+        while left > 0 and (queue := self._ready.take()) is not None:
             batch = next_batch(queue.waiting)
             left -= len(batch)
             size = sum(pending.size for pending in batch)
-            self._under_way_bytes += size
+            self._count_under_way(queue.client, size)
             task = asyncio.create_task(self._send(queue, batch, size), name="publish")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if (self._answered and not self._is_held) or (self._ready and self._under_way_bytes < UNDER_WAY_BYTES_MAX):
+        if (self._answered and not self._is_held) or self._ready.has_next:
             self._be_due()
 
-    def _next_queue(self) -> _Queue:
-        """Clients take turns."""
-        client, queues = next(iter(self._ready.items()))
-        queue = queues.popleft()
-        if queues:
-            self._ready.move_to_end(client)
-        else:
-            del self._ready[client]
-        return queue
+    def _count_under_way(self, client: DoorClient, size: int) -> None:
+        mine = self._submitted[client]
+        mine.sent += size
+        self._under_way.count(mine.under_way, mine.sent if mine.sent > APART_BYTES else 0)
 
     async def _send(self, queue: _Queue, batch: list[Pending], size: int) -> None:
         base = _NOTHING
@@ -243,7 +253,8 @@ class Publisher:
             records, batch, base = self._encoded(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
-                self._refusals.has_stored(queue.client, queue.stream)
+                if self._refusals.has_stored(queue.client, queue.stream):
+                    queue.client.when_left(self._forget)
                 count = len(batch)
                 self.arrived(
                     queue.stream, queue.partition, base.offset + count, base.timestamp_ns + (count - 1) * _NS_PER_US
@@ -257,7 +268,7 @@ class Publisher:
             base = refused(Status.ERROR, str(error))
         if base.status is not Status.OK:
             base = await self._refusals.judged(queue.client, queue.stream, base)
-        self._under_way_bytes -= size
+        self._count_under_way(queue.client, -size)
         self._answered.append(_Batch(queue.client, batch, base))
         alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
         if len(queue.waiting) >= (1 if alone or not self._gather_s else GATHERED_MESSAGES):
@@ -317,45 +328,48 @@ class Publisher:
     # ---- room ----
 
     def _give_back(self, client: DoorClient, messages: list[Pending]) -> None:
-        share, size = self._shares[client], sum(pending.size for pending in messages)
-        for each in (share, self._all):
-            each.size -= size
-            each.messages -= len(messages)
-        if not share.messages:
-            del self._shares[client]
-            share.settled.set()
+        mine = self._submitted[client]
+        mine.size -= sum(pending.size for pending in messages)
+        mine.messages -= len(messages)
+        counted = mine.size_counted
+        if not mine.messages:
+            del self._submitted[client]
+            self._pending.count(mine.pending, 0)
+            mine.settled.set()
+            if not client.is_open:
+                self._refusals.forget(client)
+        elif counted > APART_BYTES and mine.size + counted // (AHEAD_PART // 2) < counted:
+            self._count_pending(mine, mine.size // AHEAD_PART)
         self._let_in()
 
+    def _forget(self, client: DoorClient) -> None:
+        """It has left: what is not answered yet is judged first."""
+        if client not in self._submitted:
+            self._refusals.forget(client)
+
+    def _count_pending(self, mine: _Submitted, ahead_bytes: int) -> None:
+        member = mine.pending
+        self._pending.count(member, mine.size + ahead_bytes)
+        mine.size_counted = member.size
+        mine.is_full = not self._pending.has_room(member.owner, member.address, 1)
+
     def _has_room(self, client: DoorClient) -> bool:
-        if self._all.size >= PENDING_BYTES_MAX or self._all.messages >= PENDING_MESSAGES_MAX:
-            return False
-        share = self._shares.get(client)
-        return share is None or (
-            share.size < PENDING_BYTES_MAX // CLIENT_SHARE and share.messages < PENDING_MESSAGES_MAX // CLIENT_SHARE
-        )
+        return self._pending.has_room(*share_of(client), 1)
 
     def _let_in(self) -> None:
-        """One of those who wait: it lets the next one in."""
-        for client, turns in self._waiting.items():  # those that have their share are few: it is a part of all there is
-            if not self._has_room(client):
-                continue
-            while turns and turns[0].done():  # cancelled
-                turns.popleft()
-            if turns:
-                turns.popleft().set_result(None)
-            if turns:
-                self._waiting.move_to_end(client)
-            else:
-                del self._waiting[client]
-            return
+        """One of those who wait, when the one before has come: it lets the next one in."""
+        while self._let is None and (turn := self._waiting.take()) is not None:
+            if not turn.done():  # cancelled
+                self._let = turn
+                turn.set_result(None)
 
-    def _forget(self, client: DoorClient, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting.get(client)
-        if turns is not None and turn in turns:
-            turns.remove(turn)
-            if not turns:
-                del self._waiting[client]
-        self._let_in()  # perhaps it was let in
+    def _has_come(self, turn: asyncio.Future[None]) -> None:
+        if self._let is turn:
+            self._let = None
+
+
+def _stays() -> None:
+    raise AssertionError("a message on its way does not give way")
 
 
 async def _stored(queue: _Queue, batch: list[Pending], records: list[bytes]) -> Outcome:

@@ -28,13 +28,35 @@ class Refusals:
 
     def __init__(self) -> None:
         self._stored_in: OrderedDict[tuple[DoorClient, int], None] = OrderedDict()
+        self._streams_of: dict[DoorClient, set[int]] = {}
 
-    def has_stored(self, client: DoorClient, stream: StreamInfo) -> None:
+    def __len__(self) -> int:
+        return len(self._stored_in)
+
+    def has_stored(self, client: DoorClient, stream: StreamInfo) -> bool:
+        """True: it is the first one of this client."""
         key = client, stream.incarnation
-        self._stored_in[key] = None
-        self._stored_in.move_to_end(key)
-        if len(self._stored_in) > STORED_IN_MAX:
-            self._stored_in.popitem(last=False)
+        is_known = client in self._streams_of
+        if key not in self._stored_in:
+            self._stored_in[key] = None
+            self._streams_of.setdefault(client, set()).add(stream.incarnation)
+            if len(self._stored_in) > STORED_IN_MAX:
+                self._drop_oldest()
+        else:
+            self._stored_in.move_to_end(key)
+        return not is_known
+
+    def forget(self, client: DoorClient) -> None:
+        """It has left, and has heard of all its messages."""
+        for incarnation in self._streams_of.pop(client, ()):
+            del self._stored_in[client, incarnation]
+
+    def _drop_oldest(self) -> None:
+        (client, incarnation), _ = self._stored_in.popitem(last=False)
+        streams = self._streams_of[client]
+        streams.remove(incarnation)
+        if not streams:
+            del self._streams_of[client]
 
     async def judged(self, client: DoorClient, stream: StreamInfo, outcome: Outcome) -> Outcome:
         """What the client may hear of the refusal: that it has no right, where it has none."""

@@ -28,6 +28,7 @@ from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from shardd.doors.door import Door
+from shardd.doors.openings import Openings
 from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.handshakes import Address, Handshakes
@@ -68,7 +69,8 @@ class Listener(asyncio.DatagramProtocol):
         self._datagram_bytes_max = max(DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._handshake_bytes_max = max(HANDSHAKE_DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._tokens = QuicRetryTokenHandler()
-        self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive)
+        self.openings = Openings()
+        self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive, self.openings)
         self._loop = asyncio.get_running_loop()
         self._report_at_s = 0.0
 
@@ -97,10 +99,12 @@ class Listener(asyncio.DatagramProtocol):
             self._handshakes.enter(connection, data, addr[:2])
 
     def _receive(self, connection: ClientConnection, data: bytes, addr: Address) -> None:
+        was_whole = connection.is_whole
         try:
             connection.datagram_received(data, addr)
         except Exception:  # of a library that reads what strangers send
             self._failed(connection)
+        self.openings.counts.handshakes += connection.is_whole and not was_whole
 
     def error_received(self, exc: Exception) -> None:
         """The other side has no such port: the connection ends by itself."""
@@ -116,6 +120,7 @@ class Listener(asyncio.DatagramProtocol):
         if connection not in self._all:
             return
         self._all.discard(connection)
+        self.openings.counts.failed += not connection.is_whole
         self._handshakes.leave(connection)
         for cid in connection.cids:
             self._connections.pop(cid, None)
@@ -171,6 +176,7 @@ class Listener(asyncio.DatagramProtocol):
             return None
         host = network_of_host(addr[0])
         if len(self._all) >= self.options.connections_max or self._of[host] >= self.options.connections_per_address_max:
+            self.openings.counts.refused += 1
             self.sendto(_refusal(header), addr)
             return None
         return self._connection(header, original, addr)
@@ -219,6 +225,7 @@ class Listener(asyncio.DatagramProtocol):
         issued(header.destination_cid)
         issued(quic.host_cid)
         self._all.add(connection)
+        self.openings.counts.begun += 1
         self._of[host] += 1
         return connection
 

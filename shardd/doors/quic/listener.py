@@ -34,12 +34,12 @@ from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.handshakes import Address, Handshakes
 from shardd.doors.quic.options import QuicOptions
 from shardd.runtime.crowds import Room, SharedRoom
-from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.networks import network_of_host
 
 ALL_REQUESTS_BYTES_MAX: Final = 64 << 20
 ALL_POLLS_BYTES_MAX: Final = 64 << 20  # of answers to polls
 STORING_POLLS_MAX: Final = 6  # that store offsets, and are with a worker: they keep their room until it answers
+SNAPSHOTS_MAX: Final = 3  # as over HTTP
 ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
 ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
@@ -62,7 +62,7 @@ class Listener(asyncio.DatagramProtocol):
         self.polls = _room(ALL_POLLS_BYTES_MAX)
         self.storing = SharedRoom(STORING_POLLS_MAX, of_addresses=False)
         self.answers = _room(ALL_ANSWERS_BYTES_MAX)
-        self.snapshots = FairTurns(1)
+        self.snapshots = SharedRoom(SNAPSHOTS_MAX, of_addresses=False)
         self._connections: dict[bytes, ClientConnection] = {}
         self._all: set[ClientConnection] = set()
         self._of: Counter[str] = Counter()

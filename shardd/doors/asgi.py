@@ -89,16 +89,17 @@ async def serve_app(
     ready: Callable[[], None],
     tls: ssl.SSLContext | None = None,
     logged: Callable[[Application], Application] = lambda served: served,
+    openings: Openings | None = None,
 ) -> None:
     """Until it is cancelled: then what is under way is finished, for `STOP_S` at most. `logged`: what has each request,
-    also one that is refused here, and knows whose it is."""
+    also one that is refused here, and knows whose it is. `openings`: the line of handshakes, to count them."""
     proxies = TrustedProxies(limits.proxies)
     if proxies:
         application = BoundedClients(application, requests_of_client(limits))
     application = logged(CountedAnswers(HostCheck(application, hosts)))
     if proxies:
         application = ForwardedFor(application, proxies)
-    server = _Server(application, listener, limits, ready, tls)
+    server = _Server(application, listener, limits, ready, tls, openings or Openings())
     serving = asyncio.ensure_future(server.serve())
     try:
         await asyncio.shield(serving)
@@ -118,6 +119,7 @@ class _Server(uvicorn.Server):
         limits: AsgiLimits,
         ready: Callable[[], None],
         tls: ssl.SSLContext | None,
+        openings: Openings,
     ) -> None:
         self._crowd = AsgiCrowd(limits)
         self._answers = Answers()
@@ -142,7 +144,7 @@ class _Server(uvicorn.Server):
         self._limits = limits
         self._ready = ready
         self._tls = tls
-        self._openings = Openings()
+        self._openings = openings
         begin = self._plain if tls is None else self._over_tls
         networks = TrustedProxies(limits.introducing)
         self._introductions = Introductions(networks, self._crowd, limits.head_timeout_s, begin)

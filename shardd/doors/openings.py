@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from shardd.doors.handshake_counts import HandshakeCounts
 from shardd.doors.introductions import Client, host_of
 from shardd.doors.taking import Connection
 from shardd.doors.unread import WIRE, Unread
@@ -61,9 +62,11 @@ class _Network:
 
 
 class Openings:
-    """Loop thread only. `cpu_s`: how much of the CPU this thread has used."""
+    """Loop thread only. `cpu_s`: how much of the CPU this thread has used. `waiting`: steps without a turn yet."""
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self.counts = HandshakeCounts()
+        self.waiting = 0
         self._cpu_s = cpu_s
         self._few: _Line = OrderedDict()
         self._of_proxies: _Line = OrderedDict()
@@ -85,6 +88,7 @@ class Openings:
             network = self._waiting[key] = _Network(key, self._line_of(key, loop.time()))
         entry = Entry(network, step)
         network.entries[entry] = None
+        self.waiting += 1
         if self._timer is None:
             self._timer = loop.call_at(self._next_s, self._run)
         return entry
@@ -94,6 +98,7 @@ class Openings:
         network = entry.network
         if entry in network.entries:
             del network.entries[entry]
+            self.waiting -= 1
             self._drop_if_empty(network)
 
     def _drop_if_empty(self, network: _Network) -> None:
@@ -119,6 +124,7 @@ class Openings:
         pause = BEHIND_OTHERS if line is self._many else 1
         key, network = next(iter(line.items()))
         entry, _ = network.entries.popitem(last=False)
+        self.waiting -= 1
         self._drop_if_empty(network)
         began_s = self._cpu_s()
         try:
@@ -167,7 +173,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._client = client
         self._openings = openings
         self._crowd = crowd
-        self._entered = False
+        self._entered = self._is_whole = False
         self._waits: Entry | None = None
         self._ssl_reading_paused: bool
         self._host = self._counted_as = ""
@@ -176,6 +182,10 @@ class PacedTls(_Tls):  # type: ignore[misc]
         host = host_of(transport, self._client)
         self._host, self._counted_as = network_of_host(host), self._crowd.counted_as(host)
         self._entered = self._crowd.enter(self._counted_as)
+        if self._entered:
+            self._openings.counts.begun += 1
+        else:
+            self._openings.counts.refused += 1
         super().connection_made(transport)
         self._extra[WIRE] = transport
         transport.set_write_buffer_limits(WIRE_BYTES_MAX)
@@ -188,6 +198,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
             self._waits = None
         if self._entered:
             self._entered = False
+            self._openings.counts.failed += not self._is_whole
             unread: Unread | None = getattr(self._app_protocol, "unread", None)  # None: its handshake was not over
             self._crowd.leave(self._counted_as, self._transport.get_extra_info("socket"), unread)
         super().connection_lost(exc)
@@ -210,6 +221,13 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._transport.pause_reading()
         of_proxy = self._crowd.is_of_proxies(self._counted_as)
         self._waits = self._openings.enter(self._host, self._take_turn, of_proxy=of_proxy)
+
+    def _on_handshake_complete(self, handshake_exc: Exception | None) -> None:
+        if handshake_exc is None:
+            self._is_whole = True
+            self._openings.counts.handshakes += 1
+            self._openings.counts.resumed += self._sslobj.session_reused
+        super()._on_handshake_complete(handshake_exc)
 
     def _take_turn(self) -> None:
         self._waits = None

@@ -64,6 +64,19 @@ class GroupFigures(msgspec.Struct, array_like=True, frozen=True):
     lag_us: int
 
 
+class TellHandshakes(msgspec.Struct, frozen=True):
+    """Handshakes of TLS or QUIC of a process of a door, since it told others. `process`: its number; `waiting`: steps
+    that wait for their turn now."""
+
+    process: int = 0
+    waiting: int = 0
+    begun: int = 0
+    handshakes: int = 0
+    resumed: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
 class Listed(msgspec.Struct, Generic[Kept], array_like=True, frozen=True):
     """`left_out`: so many are there beside them, above the setting."""
 

@@ -14,7 +14,7 @@ from shardd.groups.surroundings import MembersSurroundings
 from shardd.metadata import Metadata
 from shardd.protocol.door_frames import Purpose
 from shardd.runtime.bus import Bus
-from shardd.runtime.metrics import ShardFigures
+from shardd.runtime.metrics import MetricRegistry, ShardFigures
 from shardd.runtime.threads import Threads
 from shardd.security import Passwords
 from shardd.security.access_tokens import AccessTokens
@@ -27,6 +27,7 @@ from shardd.service.extensions import ExtensionService
 from shardd.service.figures import FiguresService
 from shardd.service.given_up import GivenUpCalls
 from shardd.service.groups import GroupService
+from shardd.service.handshake_figures import HandshakeFigures
 from shardd.service.lease_table import Leases
 from shardd.service.leases import LeaseService
 from shardd.service.liftbridge_figures import LiftbridgeFigures
@@ -113,18 +114,9 @@ class Services:
         self.topic_settings = TopicSettingsService(metadata, system)
         self.partitions = PartitionService(metadata, self.partition_calls, self.groups)
         jwt = parts.settings.http.jwt
-        self.access_tokens = AccessTokenService(
-            metadata,
-            engine,
-            AccessTokens(
-                parts.access_keys,
-                jwt.issuer,
-                jwt.audience,
-                jwt.access_token_expiry_ms // 1000,
-                jwt.clock_skew_ms // 1000,
-            ),
-            parts.issuers,
-        )
+        times_s = jwt.access_token_expiry_ms // 1000, jwt.clock_skew_ms // 1000
+        tokens = AccessTokens(parts.access_keys, jwt.issuer, jwt.audience, *times_s)
+        self.access_tokens = AccessTokenService(metadata, engine, tokens, parts.issuers)
         self.logins = LoginService(
             metadata,
             parts.passwords,
@@ -148,6 +140,8 @@ class Services:
         self.liftbridge_groups = LiftbridgeGroupService(metadata, liftbridge, statistics.answers)
         self.liftbridge_publish = LiftbridgePublishService(metadata, liftbridge, self.partition_calls, asked)
         self.liftbridge_figures = LiftbridgeFigures()
+        self.http_handshakes = HandshakeFigures()
+        self.quic_handshakes = HandshakeFigures()
         self.liftbridge_resumptions = LiftbridgeResumptions(metadata)
         self.liftbridge_tasks = LiftbridgeTasks(metadata, liftbridge, self.liftbridge_publish, asked, self.bounds)
         self.registrations = Registrations(engine, bus, sessions)
@@ -158,3 +152,10 @@ class Services:
         self.engine_calls.close()
         self.liftbridge_resumptions.close()
         self.members.close()
+
+
+def add_told_figures(metrics: MetricRegistry, services: Callable[[], Services]) -> None:
+    """What doors tell of themselves. `services()` is called when somebody asks for figures."""
+    metrics.add("liftbridge", counters=lambda: services().liftbridge_figures.counters())
+    metrics.add("http", lambda: services().http_handshakes.gauges(), lambda: services().http_handshakes.counters())
+    metrics.add("quic", lambda: services().quic_handshakes.gauges(), lambda: services().quic_handshakes.counters())

@@ -60,7 +60,7 @@ from shardd.runtime.trust import Trust
 from shardd.security import Passwords
 from shardd.security.login_turns import LoginTurns
 from shardd.service.lease_table import Leases
-from shardd.service.services import ServiceParts, Services
+from shardd.service.services import ServiceParts, Services, add_told_figures
 from shardd.service.sessions import SessionTable
 from shardd.worker.background import add_room_job, service_jobs, tell_room
 from shardd.worker.dispatcher import MakeDispatcher
@@ -251,7 +251,7 @@ class Worker:
         metrics.add("leases", self._leases.gauges, self._leases.counters)
         metrics.add("stalls", self._stalls.gauges, self._stalls.counters)
         self._doors.add_figures(metrics)
-        metrics.add("liftbridge", counters=lambda: self._services.liftbridge_figures.counters())
+        add_told_figures(metrics, lambda: self._services)
         self._role.add_figures(metrics)
         metrics.add("jobs", self._jobs.gauges, self._jobs.counters)
         return metrics

@@ -56,7 +56,7 @@ ROOMS: Final[dict[Made, Shared]] = {
         "polls over HTTP that store offsets, with a worker", "one user, as much as is left", WAITS
     ),
     Made(_POLLS, "STREAMS_MAX", "STREAMS_OF_ADDRESS_MAX"): Shared("streams of events over HTTP", ADDRESS, GIVES_WAY),
-    Made(_POLLS, "1"): _TURN._replace(what="snapshots over HTTP"),
+    Made(_POLLS, "SNAPSHOTS_MAX"): Shared("snapshots over HTTP, with a worker", "one user, as much as is left", WAITS),
     Made("shardd/doors/unread.py", "ANSWERS_BYTES_MAX", "ANSWERS_OF_ADDRESS_BYTES_MAX"): Shared(
         "bytes of other answers over HTTP, HTTPS and metrics", "one address of a user, or of strangers", GIVES_WAY
     ),
@@ -75,7 +75,7 @@ ROOMS: Final[dict[Made, Shared]] = {
     Made(_QUIC, "ALL_ANSWERS_BYTES_MAX", "ALL_ANSWERS_BYTES_MAX // ADDRESS_SHARE"): Shared(
         "bytes of other answers over QUIC", ADDRESS, f"{WAITS}; {GIVES_WAY}"
     ),
-    Made(_QUIC, "1"): _TURN._replace(what="snapshots over QUIC"),
+    Made(_QUIC, "SNAPSHOTS_MAX"): Shared("snapshots over QUIC, with a worker", "one user, as much as is left", WAITS),
     Made(_CALLS, "LOGINS_MAX", "LOGINS_OF_ADDRESS_MAX"): Shared(
         "calls of gRPC that wait for their login", "one address", ADDRESS_GIVES_WAY
     ),

@@ -69,6 +69,7 @@ NO_CALLER: Final = {
     ("doors/liftbridge/idle_pauses.py", "_idle"): "the clock of idle partitions",
     ("doors/liftbridge/idle_pauses.py", "_pause"): "the clock of idle partitions",
     ("doors/liftbridge/nats_figures.py", "tell_figures"): "counts of the door itself",
+    ("doors/handshake_counts.py", "tell_handshakes"): "counts of the door itself",
     ("doors/liftbridge/serving.py", "load"): "the start of the door",
     (TASKS, "_server"): "makes the identity; its users are above",
     (TASKS, "_change"): "makes the change; its users are above and below",

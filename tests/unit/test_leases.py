@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from shardd.protocol.errors import Status
+from shardd.protocol.leases import LeaseFiles
+from shardd.security import ROOT_USER_ID
+from shardd.service import base
+from shardd.service.identity import Identity
 from shardd.service.lease_table import (
     LEASED_BYTES_MAX,
     LEASES_OF_PARTITION_MAX,
@@ -10,6 +20,7 @@ from shardd.service.lease_table import (
     NOTHING,
     Leases,
 )
+from shardd.service.leases import LeaseService
 
 INCARNATION = 5
 
@@ -145,3 +156,21 @@ def test_a_partition_that_is_gone_costs_nothing() -> None:
         assert w.leases.gauges()["leases"] == 0
     else:
         raise AssertionError("nobody is told")
+
+
+def test_a_lease_counts_for_the_incarnation_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of users are used again."""
+    asked: list[int] = []
+
+    async def lease(_home: object, user: int, _offset: int, _seconds: int) -> None:
+        asked.append(user)
+
+    calls: Any = SimpleNamespace(home=lambda *_: None, lease=lease)
+    metadata: Any = SimpleNamespace(state=None)
+    monkeypatch.setattr(base, "require", lambda *_: None)
+    monkeypatch.setattr(base, "topic_of", lambda *_: (None, None))
+    monkeypatch.setattr(base, "partition_of", lambda *_: None)
+    service = LeaseService(metadata, calls)
+    for identity in (Identity(2, 11), Identity(2, 12), Identity(ROOT_USER_ID, 1)):
+        asyncio.run(service.lease_files(identity, LeaseFiles("s", "t", 0, 0, 1)))
+    assert asked == [11, 12, 0]

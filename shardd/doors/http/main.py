@@ -8,10 +8,12 @@ import logging
 from shardd.doors.asgi import Application, serve_app
 from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
+from shardd.doors.handshake_counts import tell_handshakes
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
+from shardd.doors.openings import Openings
 from shardd.doors.process import run_door
 from shardd.doors.tls import tls_context
 
@@ -21,14 +23,17 @@ async def serve(door: Door) -> None:
     options = decode_options(door.options)
     application, clients = make_application(door, options)
     await _any_worker(door)
-    sweeping = asyncio.create_task(clients.sweep())
+    openings = Openings()
+    telling = tell_handshakes(door, "tell_handshakes_of_http", openings.counts, lambda: openings.waiting)
+    beside = [asyncio.create_task(each) for each in (clients.sweep(), telling)]
     try:
         hosts = AllowedHosts("http.allowed_hosts", options.http.allowed_hosts, door.listeners[0])
         tls = tls_context(door, "http.tls", hosts.learn_certificate) if options.http.tls.enabled else None
         logged = AccessLog if options.http.access_log else _unlogged
-        await serve_app(application, hosts, door.listeners[0], _limits(options), door.ready, tls, logged)
+        await serve_app(application, hosts, door.listeners[0], _limits(options), door.ready, tls, logged, openings)
     finally:
-        sweeping.cancel()
+        for each in beside:
+            each.cancel()
 
 
 def _unlogged(application: Application) -> Application:

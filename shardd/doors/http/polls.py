@@ -14,11 +14,13 @@ from shardd.doors.expected import Expected, GaveWayError
 from shardd.doors.http.errors import RejectedError
 from shardd.doors.taking import BYTES_PER_S_MIN
 from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
-from shardd.runtime.fair_turns import FairTurns
 
 POLL_BYTES: Final = 8 << 20  # of one until its answer is there, then what the answer has
 POLLS_BYTES_MAX: Final = 128 << 20
 POLLS_OF_ADDRESS_BYTES_MAX: Final = 64 << 20  # here and below: of one user
+# With workers at a time, of a user one: whoever waits does so here and has no place at a worker. A worker that does not
+# answer keeps those of one user.
+SNAPSHOTS_MAX: Final = 3
 STORING_POLLS_MAX: Final = 12  # that store offsets, and are with a worker: they keep their room until it answers
 WAIT_S: Final = 30.0  # for room
 STREAMS_MAX: Final = 64  # of events at a time: each holds up to 8 MiB of records
@@ -53,7 +55,7 @@ class Polls:
         self._polls = Room(POLLS_BYTES_MAX, POLLS_OF_ADDRESS_BYTES_MAX)
         self._storing = SharedRoom(STORING_POLLS_MAX, of_addresses=False)
         self._streams = Room(STREAMS_MAX, STREAMS_OF_ADDRESS_MAX)
-        self.snapshots = FairTurns(1)  # at a time: who waits does so here and has no place at a worker
+        self.snapshots = SharedRoom(SNAPSHOTS_MAX, of_addresses=False)
 
     @contextlib.asynccontextmanager
     async def expect(self, owner: Hashable, host: str, peer: Peer, *, stores: bool) -> AsyncIterator[Place]:

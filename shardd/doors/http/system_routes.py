@@ -154,7 +154,7 @@ async def get_snapshot(call: Call) -> Response:
     said: SnapshotRequest = call.body
     types = [_TYPES[each] for each in said.snapshot_types]
     request = {"compression": _COMPRESSIONS[said.compression], "types": types}
-    async with call.polls.snapshots.turn((str(call.owner), call.host)):
+    async with call.polls.snapshots.place(call.owner, call.host):
         if call.peer.is_gone:
             raise ClientGoneError
         archive = await call.command("get_snapshot", request)

@@ -27,7 +27,6 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.replies import FRAME_HEAD, frame
 from shardd.runtime.crowds import Member, Room, SharedRoom
-from shardd.runtime.fair_turns import FairTurns
 
 HANDSHAKE_S: Final = 10.0
 REQUESTS_MAX: Final = 16  # of one connection that are with a worker at a time
@@ -56,7 +55,7 @@ class Shared(Protocol):
     polls: Room
     storing: SharedRoom
     answers: Room
-    snapshots: FairTurns
+    snapshots: SharedRoom
 
     def left(self, connection: ClientConnection) -> None: ...
 
@@ -263,9 +262,9 @@ class ClientConnection(QuicConnectionProtocol):
         return self._shared.storing.place(self._owner, self.host) if stores else contextlib.nullcontext()
 
     def _turn(self, code: int) -> AbstractAsyncContextManager[None]:
-        """One snapshot at a time."""
+        """Of a snapshot: of each user one at a time."""
         waits = code == Code.GET_SNAPSHOT
-        return self._shared.snapshots.turn((str(self._owner), self.host)) if waits else contextlib.nullcontext()
+        return self._shared.snapshots.place(self._owner, self.host) if waits else contextlib.nullcontext()
 
     async def _executed(self, request: Request) -> tuple[Status, bytes, bool]:
         """(status, payload, whether the connection ends)."""

@@ -28,17 +28,18 @@ from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from shardd.doors.door import Door
+from shardd.doors.openings import Openings
 from shardd.doors.quic.connection import ClientConnection
 from shardd.doors.quic.flow import BoundedQuic
 from shardd.doors.quic.handshakes import Address, Handshakes
 from shardd.doors.quic.options import QuicOptions
 from shardd.runtime.crowds import Room, SharedRoom
-from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.networks import network_of_host
 
 ALL_REQUESTS_BYTES_MAX: Final = 64 << 20
 ALL_POLLS_BYTES_MAX: Final = 64 << 20  # of answers to polls
 STORING_POLLS_MAX: Final = 6  # that store offsets, and are with a worker: they keep their room until it answers
+SNAPSHOTS_MAX: Final = 3  # as over HTTP
 ALL_ANSWERS_BYTES_MAX: Final = 8 << 20  # of all others
 ADDRESS_SHARE: Final = 2  # one address of a user, or of strangers, has at most 1/2 of each
 UNSENT_BYTES_MAX: Final = 4 << 20  # datagrams that the kernel does not take; more are lost, as on any path
@@ -61,14 +62,15 @@ class Listener(asyncio.DatagramProtocol):
         self.polls = _room(ALL_POLLS_BYTES_MAX)
         self.storing = SharedRoom(STORING_POLLS_MAX, of_addresses=False)
         self.answers = _room(ALL_ANSWERS_BYTES_MAX)
-        self.snapshots = FairTurns(1)
+        self.snapshots = SharedRoom(SNAPSHOTS_MAX, of_addresses=False)
         self._connections: dict[bytes, ClientConnection] = {}
         self._all: set[ClientConnection] = set()
         self._of: Counter[str] = Counter()
         self._datagram_bytes_max = max(DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._handshake_bytes_max = max(HANDSHAKE_DATAGRAM_BYTES_MAX, options.quic.initial_mtu_bytes)
         self._tokens = QuicRetryTokenHandler()
-        self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive)
+        self.openings = Openings()
+        self._handshakes: Handshakes[ClientConnection] = Handshakes(self._receive, self.openings)
         self._loop = asyncio.get_running_loop()
         self._report_at_s = 0.0
 
@@ -97,10 +99,12 @@ class Listener(asyncio.DatagramProtocol):
             self._handshakes.enter(connection, data, addr[:2])
 
     def _receive(self, connection: ClientConnection, data: bytes, addr: Address) -> None:
+        was_whole = connection.is_whole
         try:
             connection.datagram_received(data, addr)
         except Exception:  # of a library that reads what strangers send
             self._failed(connection)
+        self.openings.counts.handshakes += connection.is_whole and not was_whole
 
     def error_received(self, exc: Exception) -> None:
         """The other side has no such port: the connection ends by itself."""
@@ -116,6 +120,7 @@ class Listener(asyncio.DatagramProtocol):
         if connection not in self._all:
             return
         self._all.discard(connection)
+        self.openings.counts.failed += not connection.is_whole
         self._handshakes.leave(connection)
         for cid in connection.cids:
             self._connections.pop(cid, None)
@@ -171,6 +176,7 @@ class Listener(asyncio.DatagramProtocol):
             return None
         host = network_of_host(addr[0])
         if len(self._all) >= self.options.connections_max or self._of[host] >= self.options.connections_per_address_max:
+            self.openings.counts.refused += 1
             self.sendto(_refusal(header), addr)
             return None
         return self._connection(header, original, addr)
@@ -219,6 +225,7 @@ class Listener(asyncio.DatagramProtocol):
         issued(header.destination_cid)
         issued(quic.host_cid)
         self._all.add(connection)
+        self.openings.counts.begun += 1
         self._of[host] += 1
         return connection
 

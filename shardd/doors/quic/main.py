@@ -10,6 +10,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
 
 from shardd.doors.door import Door
+from shardd.doors.handshake_counts import tell_handshakes
 from shardd.doors.process import run_door
 from shardd.doors.quic.listener import Listener
 from shardd.doors.quic.options import QuicOptions, decode_options
@@ -37,10 +38,15 @@ async def serve(door: Door) -> None:
         each.cancel()
     loop = asyncio.get_running_loop()
     await loop.create_datagram_endpoint(lambda: listener, sock=door.listeners[0])
+    openings = listener.openings
+    telling = asyncio.create_task(
+        tell_handshakes(door, "tell_handshakes_of_quic", openings.counts, lambda: openings.waiting)
+    )
     door.ready()
     try:
         await listener.look()
     finally:
+        telling.cancel()
         listener.close()
 
 

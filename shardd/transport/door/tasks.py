@@ -41,7 +41,17 @@ def task_table(services: Services) -> dict[str, DoorTask]:
         "expire_member": tasks.expire_member,
         "events": partial(tasks.events, keep=keep_encoded),
     }
-    return {name: DoorTask(LIFTBRIDGE, decoder_of(request_type(run)), run) for name, run in functions.items()}
+    of_doors = {name: DoorTask(LIFTBRIDGE, decoder_of(request_type(run)), run) for name, run in functions.items()}
+    return of_doors | _tellings(services)
+
+
+def _tellings(services: Services) -> dict[str, DoorTask]:
+    """Of doors with handshakes: what they have counted."""
+    functions: dict[str, Run] = {"http": services.http_handshakes.tell, "quic": services.quic_handshakes.tell}
+    return {
+        f"tell_handshakes_of_{door}": DoorTask(door, decoder_of(request_type(run)), run)
+        for door, run in functions.items()
+    }
 
 
 async def run_task(tasks: dict[str, DoorTask], door: str, request: Task) -> object:

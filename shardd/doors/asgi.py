@@ -21,7 +21,7 @@ from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.introductions import Client, Introductions, host_of
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.sent_ahead import HeldFlow, step_end
-from shardd.doors.taking import LOOK_S, Taking, bound, reset_at_close
+from shardd.doors.taking import LOOK_S, Taking, bound, reset
 from shardd.doors.unread import UNREAD, Answers, CountedAnswers, Unread
 from shardd.runtime.bounded_loop import READ_BYTES_MAX
 
@@ -64,7 +64,7 @@ class Peer:
 
     def abort(self) -> None:
         """What was written and not taken is dropped."""
-        _reset(self._transport)
+        reset(self._transport)
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
@@ -232,7 +232,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         super().connection_made(transport)
         self.flow: HeldFlow = HeldFlow(transport)
-        self.unread = Unread(self.answers, transport, self.flow, partial(_reset, transport))
+        self.unread = Unread(self.answers, transport, self.flow, partial(reset, transport))
         self._peer = Peer(transport, self.flow, self.unread)
         transport.set_write_buffer_limits(UNWRITTEN_BYTES_MAX)
         self.client = self.introduced or self.client
@@ -263,10 +263,15 @@ class _BoundedProtocol(HttpToolsProtocol):
         if not self._entered:
             return
         if self._ahead or not self._is_free:
-            self._ahead += data
-            self.flow.hold()
+            self._hold(data)
         else:
             self._parse(data)
+
+    def _hold(self, data: bytes) -> None:
+        """Until the request in front is answered. A head of which this is the rest is not late meanwhile."""
+        self._ahead += data
+        self._stop_watching()
+        self.flow.hold()
 
     @property
     def _is_free(self) -> bool:
@@ -275,15 +280,14 @@ class _BoundedProtocol(HttpToolsProtocol):
         return newest is None or newest.response_complete or (newest is self._begun and newest.more_body)
 
     def _parse(self, data: bytes) -> None:
-        at = 0
+        at = step_end(data, 0, self._body_left)
+        self._feed(data[:at])
         while at < len(data) and not self.transport.is_closing():
             if not self._is_free:
-                self._ahead = data[at:]
-                self.flow.hold()
+                self._hold(data[at:])
                 return
-            end = step_end(data, at, self._body_left)
-            self._feed(data[at:end])
-            at = end
+            begin, at = at, step_end(data, at, self._body_left)
+            self._feed(data[begin:at])
 
     def _feed(self, data: bytes) -> None:
         if self._in_head:
@@ -299,8 +303,10 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The next request may begin."""
         super().on_response_complete()
-        if self._ahead and not self.transport.is_closing():
+        if self._ahead and self._is_free and not self.transport.is_closing():
             data, self._ahead = self._ahead, b""
+            if self._in_head:
+                self._watch_head()
             self._parse(data)
             if not self._ahead:
                 self.flow.release()
@@ -326,19 +332,25 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_watching()
-        version, encodings = self.parser.get_http_version(), self._transfer_encodings()
-        if version not in _VERSIONS or encodings not in ([], [b"chunked"]) or (encodings and version != "1.1"):
+        encodings, hosts, size = [], 0, len(self.url)
+        for name, value in self.headers:
+            size += len(name) + len(value) + 4
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                self._body_left = int(value)
+            elif name == b"transfer-encoding":
+                encodings.append(value.strip().lower())
+        version = self.parser.get_http_version()
+        is_chunked = encodings == [b"chunked"] and version == "1.1"
+        if version not in _VERSIONS or hosts > 1 or (encodings and not is_chunked):
             raise _RefusedError
-        if sum(name == b"host" for name, _ in self.headers) > 1:
-            raise _RefusedError
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.head_bytes_max:
             self._refusal = 431
             raise _RefusedError
         if len(self.pipeline) >= PIPELINED_MAX:
             self._refusal = 503
             raise _RefusedError
-        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -346,9 +358,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
         if len(self.cycle.body) > UNTAKEN_BODY_BYTES_MAX and not self.cycle.response_complete:
             self.flow.pause_reading()
-
-    def _transfer_encodings(self) -> list[bytes]:
-        return [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
 
     def send_400_response(self, msg: str) -> None:
         """Nothing is written into the middle of another answer."""
@@ -368,14 +377,14 @@ class _BoundedProtocol(HttpToolsProtocol):
         if connection is None:
             return
         if self._taking.is_late(connection, now_s, self.unread.unsent_bytes()):
-            _reset(self.transport)
+            reset(self.transport)
         else:
             self.unread.look(has_everything=self._taking.since_s is None)
 
     def timeout_keep_alive_handler(self) -> None:
         """Who does not even take a small answer is not waited for."""
         if self.transport.get_write_buffer_size():
-            _reset(self.transport)
+            reset(self.transport)
         else:
             super().timeout_keep_alive_handler()
 
@@ -387,11 +396,3 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _reset(transport: asyncio.Transport) -> None:
-    """Ends it; the kernel keeps nothing of it either."""
-    connection = transport.get_extra_info("socket")
-    if connection is not None and connection.fileno() >= 0:
-        reset_at_close(connection)
-    transport.abort()

@@ -14,12 +14,13 @@ BEFORE_HEAD_END: Final = len(b"GET / HTTP/1.1")  # of the shortest request: step
 
 def step_end(data: bytes, at: int, body_left: int) -> int:
     """Where a step of the parser ends that begins at `at`: behind the rest of a body, else behind the next end of a
-    head (or of a chunked body). So at most one further request is parsed behind the end of one. The parser alone says
-    what a request is: a step may end anywhere."""
+    head (or of a chunked body) that has another one behind it. So at most one further request is parsed behind the
+    end of one. The parser alone says what a request is: a step may end anywhere."""
     if body_left:
         return min(len(data), at + body_left)
     found = data.find(HEAD_END, at + BEFORE_HEAD_END)
-    return len(data) if found < 0 else found + len(HEAD_END)
+    end = found + len(HEAD_END)
+    return len(data) if found < 0 or data.find(HEAD_END, end) < 0 else end
 
 
 class HeldFlow(FlowControl):
@@ -37,5 +38,5 @@ class HeldFlow(FlowControl):
         self.resume_reading()
 
     def resume_reading(self) -> None:
-        if not self.is_held:
+        if self.read_paused and not self.is_held:
             super().resume_reading()

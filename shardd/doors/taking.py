@@ -5,6 +5,7 @@ does). A client that takes nothing for the time of slow readers, or less than 16
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
 import fcntl
 import socket
@@ -59,6 +60,14 @@ def reset_at_close(connection: Connection) -> None:
     """What its client has not taken is thrown away when it is closed."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NOTHING)
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Ends it; the kernel keeps nothing of it either."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        reset_at_close(connection)
+    transport.abort()
 
 
 def is_reset(connection: Connection) -> bool:

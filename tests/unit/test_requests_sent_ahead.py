@@ -73,6 +73,7 @@ async def test_requests_behind_one_under_way_are_parsed_one_after_the_other(shap
             reading.go_on()
             await until(lambda: len(service.begun) > number)  # noqa: B023  # awaited at once
             assert parsed_ahead(protocol) <= 1 and len(protocol._ahead) <= READ_BYTES_MAX
+            assert not protocol._ahead or protocol._timer is None, "what waits is not late"
             service.may.release()
             await until(lambda: len(service.bodies) > number)  # noqa: B023
     assert service.begun == [f"/{number}" for number in range(count)]

@@ -102,7 +102,7 @@ def line(draw: st.DrawFn, command: Command) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_values_are_those_of_typer(name: str, data: st.DataObject) -> None:
     command = ALL[name]

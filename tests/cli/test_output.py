@@ -14,6 +14,22 @@ import pytest
 from shardd.client import SyncClient
 from tests.cli.test_processes import SHARDD, TIMEOUT_S
 from tests.support.server import ONE_SHARD, Server
+from tests.support.wide import crossed
+
+LINES = [
+    "consume s t",
+    "consume s t -f %o",
+    "message export s t",
+    "stream list",
+    "stream list -o jsonl",
+    "topic get s t",
+    "stats -o json",
+    "completion bash",
+    "config show",
+    "--version",
+    "--help",
+    "stream --help",
+]
 
 MESSAGES = 3_000
 PAYLOAD = b"x" * 1_000
@@ -75,24 +91,7 @@ def test_group_consumer_whose_reader_goes_commits_nothing_unwritten(environment:
         assert client.stored_offset("head", "s", "t", 0, group=True) is None
 
 
-@pytest.mark.parametrize("unbuffered", ["1", ""])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "consume s t",
-        "consume s t -f %o",
-        "message export s t",
-        "stream list",
-        "stream list -o jsonl",
-        "topic get s t",
-        "stats -o json",
-        "completion bash",
-        "config show",
-        "--version",
-        "--help",
-        "stream --help",
-    ],
-)
+@pytest.mark.parametrize(("line", "unbuffered"), crossed(LINES, ["1", ""]))
 def test_full_device_is_one_sentence(environment: dict[str, str], line: str, unbuffered: str) -> None:
     environment["PYTHONUNBUFFERED"] = unbuffered
     with Path("/dev/full").open("wb") as full, begun(environment, *line.split(), stdout=full) as ending:

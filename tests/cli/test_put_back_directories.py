@@ -117,7 +117,7 @@ def test_a_restart_is_not_told_to_a_follower(tmp_path: Path, capsys: pytest.Capt
 
 def test_an_export_over_a_directory_that_is_put_back_does_not_end_well(tmp_path: Path) -> None:
     """Answers have 4 MiB at most: the first one has 6 of 12 messages."""
-    kept = Kept(tmp_path)
+    kept = Kept(tmp_path, empty=True)
 
     async def fill(client: Client, count: int) -> None:
         async with Producer(client, "s", "t") as producer:

@@ -29,8 +29,6 @@ from shardd.client.settings import parse
 from tests.client import sample_program
 from tests.support.server import Server
 
-pytestmark = pytest.mark.io_engine
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -105,6 +103,7 @@ def test_commands_in_both_shapes(server: Server) -> None:
         assert client.stats().hostname and client.extensions().commands
 
 
+@pytest.mark.io_engine
 def test_many_requests_share_the_window_and_keep_their_answers(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server, "?window=8")) as client:
@@ -121,6 +120,7 @@ def test_many_requests_share_the_window_and_keep_their_answers(server: Server) -
     asyncio.run(main())
 
 
+@pytest.mark.io_engine
 def test_threads_share_a_client(server: Server) -> None:
     with SyncClient(url(server)) as client:
         done: list[bool] = []
@@ -147,6 +147,7 @@ def test_a_wrong_password_is_told_at_once_and_no_server_at_the_deadline(server: 
     asyncio.run(main())
 
 
+@pytest.mark.io_engine
 def test_a_client_goes_on_after_the_server_was_started_again(tmp_path: Path) -> None:
     server = Server(tmp_path / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
 

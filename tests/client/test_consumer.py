@@ -19,7 +19,6 @@ from shardd.client.positions import strategy_of
 from tests.client.topics import begun
 from tests.support.server import Server
 
-pytestmark = pytest.mark.io_engine
 PARTITIONS = 4
 
 
@@ -74,6 +73,7 @@ def test_arguments_that_make_no_sense_are_refused(server: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.io_engine
 def test_a_named_consumer_reads_all_in_order_and_goes_on_where_it_was(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:
@@ -231,6 +231,7 @@ def test_members_of_a_group_share_partitions_and_hand_them_over(server: Server) 
     asyncio.run(main())
 
 
+@pytest.mark.io_engine
 def test_killed_workers_leave_no_gap(tmp_path: Path) -> None:
     async def main(server: Server) -> None:
         async with Client(url(server)) as client:
@@ -275,6 +276,7 @@ def test_killed_workers_leave_no_gap(tmp_path: Path) -> None:
         asyncio.run(main(server))
 
 
+@pytest.mark.io_engine
 def test_threads_produce_and_consume(server: Server) -> None:
     with SyncClient(url(server)) as client:
         client.create_stream("y")

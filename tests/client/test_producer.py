@@ -28,7 +28,6 @@ from shardd.client.producer import BATCH_BYTES_MAX, Delivery
 from tests.support import wire
 from tests.support.server import Server
 
-pytestmark = pytest.mark.io_engine
 PARTITIONS = 4
 
 
@@ -58,6 +57,7 @@ def test_hashes_are_those_of_the_server() -> None:
         assert xxh32(data) == xxhash.xxh32_intdigest(data)
 
 
+@pytest.mark.io_engine
 def test_messages_are_where_the_position_says(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:
@@ -136,6 +136,7 @@ def test_what_is_refused_is_told_and_the_rest_goes_on(server: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.io_engine
 def test_who_sends_too_much_waits_and_a_cancelled_one_sends_nothing(server: Server) -> None:
     async def main() -> None:
         async with Client(url(server)) as client:
@@ -204,6 +205,7 @@ async def _load(
     return fates
 
 
+@pytest.mark.io_engine
 @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once", "idempotent"])
 def test_killed_workers_cost_what_delivery_allows_and_no_order(delivery: Delivery, tmp_path: Path) -> None:
     async def main(server: Server) -> dict[bytes, str]:

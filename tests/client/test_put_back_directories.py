@@ -139,7 +139,7 @@ def test_member_of_a_directory_that_was_put_back_with_a_stored_offset_reads_all_
     tmp_path: Path, commits: bool
 ) -> None:
     """The stored offset that came back with the files is void, until a commit replaces it."""
-    kept = Kept(tmp_path)
+    kept = Kept(tmp_path, empty=True)
     told: list[Reset] = []
 
     async def stored(client: Client) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import subprocess
 from pathlib import Path
+
+from tests.support.built import shared_library
 
 OPERATIONS = ("open", "write", "read", "sync", "truncate", "allocate", "rename", "unlink", "mkdir")
 SOURCE = Path(__file__).with_name("fault_preload.c")
@@ -21,9 +21,7 @@ class FaultControl:
 
     def __init__(self, directory: Path) -> None:
         library, shared = directory / "fault_preload.so", directory / "fault_control"
-        compiler = os.environ.get("CC", "cc").split()
-        command = [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(SOURCE), "-ldl"]
-        subprocess.run(command, check=True)
+        library.write_bytes(shared_library(SOURCE))
         shared.write_bytes(bytes(_FIELDS.size))
         with shared.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _FIELDS.size)

@@ -21,6 +21,7 @@ from tests.crash import faults
 from tests.support import load, wire
 from tests.support.checker import History, make_payload
 from tests.support.server import Server
+from tests.support.wide import crossed
 
 DISK_SIZE = "24m"
 INODES = 640
@@ -161,8 +162,7 @@ def send_once(connection: wire.Wire, who: ProducerEpoch, sequence: int) -> tuple
         return refusal.status, None
 
 
-@pytest.mark.parametrize("to_the_last_byte", [False, True])
-@pytest.mark.parametrize("level", ["written", "durable"])
+@pytest.mark.parametrize(("level", "to_the_last_byte"), crossed(["written", "durable"], [True, False]))
 def test_a_producer_that_was_refused_for_want_of_room_goes_on_with_the_same_batch(
     small_disk: Path, level: str, *, to_the_last_byte: bool
 ) -> None:

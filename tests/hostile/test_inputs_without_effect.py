@@ -29,7 +29,7 @@ from tests.hostile.quic_inputs import QUIC_INPUTS, Datagrams
 from tests.support import websocket, wire
 from tests.support.tls_records import APPLICATION_DATA, Records, shake_hands
 from tests.support.websocket import BINARY, CONTINUATION, PING, PONG
-from tests.support.wide import wide_but
+from tests.support.wide import crossed, wide_but
 
 COUNT: Final = 60_000  # of what has to be sealed
 VOLUME_BYTES: Final = 4 << 20  # of the rest
@@ -137,8 +137,7 @@ def over_tls(target: Target, door: str, made: Callable[[Records], bytes], key_lo
     return Flood(peer, records.seal(APPLICATION_DATA, HALVES[door]) + made(records))
 
 
-@pytest.mark.parametrize("made", RECORDS.values(), ids=RECORDS.keys())
-@pytest.mark.parametrize("door", ["tls", "wss"])
+@pytest.mark.parametrize(("door", "made"), crossed(["tls", "wss"], RECORDS.values()))
 def test_records_without_bytes_leave_others_alone(
     plain: MatrixServer, tmp_path: Path, door: str, made: Callable[[Records], bytes]
 ) -> None:

@@ -26,7 +26,7 @@ from tests.models.served import NAMESPACE, NATIVE, NUMBER, PARTITIONS, REFILL, R
 from tests.models.ways import Cut
 from tests.models.world import model_settings
 
-SETTINGS: Final = model_settings(5, steps=12, most=300)
+SETTINGS: Final = model_settings(3, steps=12, most=300)
 
 
 def served(machine: type[ServedWorld], site: Site) -> Any:

@@ -30,7 +30,7 @@ from tests.models.served import KEY_BYTES, NUMBER, PARTITIONS, PARTITIONS_MAX, R
 from tests.models.ways import CUTS, Cut, Snare
 from tests.models.world import model_settings
 
-SETTINGS: Final = model_settings(4, steps=12, most=300)
+SETTINGS: Final = model_settings(3, steps=12, most=300)
 WRITES_MAX: Final = 20  # of each restart
 PAUSE_S: Final = 0.05  # between them
 _OF_LIFTBRIDGE: Final = "lb."

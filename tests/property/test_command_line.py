@@ -156,7 +156,7 @@ def lines(draw: st.DrawFn, tree: Tree) -> list[str]:
 
 
 @pytest.mark.parametrize("by_typer", [False, True], ids=["direct", "typer"])
-@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     line=lines(COMMANDS),
     typed=st.sampled_from(["", "secret\n", "x\n\xffy\n", "{}\n", '{"payload":"x","partition":-1}\n']),
@@ -180,7 +180,7 @@ def test_hostile_values_are_one_sentence(place: tuple[str, Path], by_typer: bool
     assert "Traceback" not in said
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=lines(HEAVY), workload=workloads(), named=st.booleans())
 def test_hostile_values_of_commands_that_run_long_are_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, line: list[str], workload: list[str], named: bool

@@ -22,6 +22,7 @@ from shardd.service.identity import Identity
 from shardd.worker.partition_marks import readonly_partitions
 from tests.property.test_metadata_state_machine import NAMES, random_command
 from tests.support import wire
+from tests.support.wide import wide_but
 from tests.support.wire import Wire
 from tests.unit.services_harness import Workers
 
@@ -147,7 +148,7 @@ class History:
         assert [each.messages_count for each in root.partitions(stream.id, topic.id)] == expected
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", wide_but(range(2), range(4)))
 def test_remembered_decisions_are_those_of_the_moment(workers: Workers, seed: int) -> None:
     history = History(workers, seed)
     root = workers.root_ref()

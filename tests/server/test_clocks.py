@@ -61,7 +61,7 @@ def await_runs(server: Server, job: str, count: int = 2) -> None:
     wanted, deadline = runs_of(server, job) + count, time.monotonic() + JOB_S
     while runs_of(server, job) < wanted:
         assert time.monotonic() < deadline, server.log()
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def test_two_hours_ahead_for_seconds_empty_no_window_of_ids(tmp_path: Path, clock: WallClock) -> None:

@@ -19,6 +19,7 @@ from shardd.protocol.topic_settings import SetTopicSettings
 from tests.server.test_retention import create_topic, root
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.wide import crossed
 from tests.support.wire import Wire
 
 __all__ = ["root"]  # a fixture
@@ -171,8 +172,7 @@ def test_what_a_setting_does_not_take_is_refused(root: Wire, key: str, value: st
     assert change(root, **{key: value}) == INVALID_CONFIGURATION
 
 
-@pytest.mark.parametrize("ack", ["written", "durable"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("ack", "how"), crossed(["written", "durable"], [signal.SIGKILL, signal.SIGTERM]))
 def test_a_server_that_died_knows_what_it_had_stored(tmp_path: Path, ack: str, how: signal.Signals) -> None:
     with Server(tmp_path / "data", env=ENV) as server:
         with wire.connect(server.address) as root:

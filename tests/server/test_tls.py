@@ -21,7 +21,6 @@ from tests.support.server import Server
 from tests.support.stalls import wait_until
 from tests.support.tls_wire import TlsWire, client_context
 
-pytestmark = pytest.mark.io_engine
 NAMES = "DNS:localhost,IP:127.0.0.1"
 TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2", "SHARDD_SYSTEM_MEMORY_POOL_SIZE": "256 MiB"}
 
@@ -50,6 +49,7 @@ def logged_in(server: Server, context: ssl.SSLContext, name: str = "localhost") 
     return connection
 
 
+@pytest.mark.io_engine
 def test_messages_of_every_size_come_back_whole(server: Server, authority: Authority) -> None:
     with logged_in(server, client_context(authority.certificate)) as client:
         client.create_stream("sizes")
@@ -62,6 +62,7 @@ def test_messages_of_every_size_come_back_whole(server: Server, authority: Autho
             assert [each.payload for each in seen] == payloads
 
 
+@pytest.mark.io_engine
 def test_many_records_of_one_byte_are_one_request(server: Server, authority: Authority) -> None:
     with TlsWire(server.address, client_context(authority.certificate)) as client:
         for byte in wire.frame(wire.PING):
@@ -69,6 +70,7 @@ def test_many_records_of_one_byte_are_one_request(server: Server, authority: Aut
         assert client.reply() == (0, b"")
 
 
+@pytest.mark.io_engine
 def test_requests_sent_ahead_are_answered_in_order(server: Server, authority: Authority) -> None:
     with logged_in(server, client_context(authority.certificate)) as client:
         client.create_stream("ahead")
@@ -137,6 +139,7 @@ def test_who_trusts_another_authority_does_not_connect(server: Server, tmp_path:
         TlsWire(server.address, client_context(Authority.make(tmp_path).certificate))
 
 
+@pytest.mark.io_engine
 def test_a_plain_client_is_closed_and_harms_nobody(server: Server, authority: Authority) -> None:
     with wire.Wire(server.address) as plain, pytest.raises(ConnectionError):
         plain.ping()
@@ -152,6 +155,7 @@ def test_a_renegotiation_is_refused(server: Server) -> None:
     assert b"read R BLOCK" not in done.stdout
 
 
+@pytest.mark.io_engine
 def test_a_client_that_reads_nothing_holds_nobody_up(server: Server, authority: Authority) -> None:
     context = client_context(authority.certificate)
     with logged_in(server, context) as other, logged_in(server, context) as deaf:
@@ -168,6 +172,7 @@ def test_a_client_that_reads_nothing_holds_nobody_up(server: Server, authority: 
         assert (status, len(answer) > 16_000_000) == (0, True)
 
 
+@pytest.mark.io_engine
 def test_what_comes_while_an_answer_leaves_does_not_send_it_twice(server: Server, authority: Authority) -> None:
     with logged_in(server, client_context(authority.certificate)) as client:
         client.create_stream("leaving")
@@ -191,6 +196,7 @@ def test_what_comes_while_an_answer_leaves_does_not_send_it_twice(server: Server
             assert rest + client.receive(8 * pings - len(rest)) == bytes(8 * pings)
 
 
+@pytest.mark.io_engine
 def test_the_end_of_a_client_is_seen(server: Server, authority: Authority) -> None:
     clients = [TlsWire(server.address, client_context(authority.certificate)) for _ in range(5)]
     for client in clients:
@@ -202,6 +208,7 @@ def test_the_end_of_a_client_is_seen(server: Server, authority: Authority) -> No
         wait_until(lambda: len(watcher.request(wire.GET_CLIENTS)) < len(everybody), "they are gone")
 
 
+@pytest.mark.io_engine
 def test_the_end_of_the_server_is_told_in_tls(authority: Authority, tmp_path: Path) -> None:
     env = settings(authority.sign("ending", names=NAMES))
     with Server(tmp_path / "data", TWO_SHARDS | env) as server:
@@ -215,6 +222,7 @@ def test_the_end_of_the_server_is_told_in_tls(authority: Authority, tmp_path: Pa
 # ---- both on one port ----
 
 
+@pytest.mark.io_engine
 def test_both_share_a_port(authority: Authority, tmp_path: Path) -> None:
     env = settings(authority.sign("shared", names=NAMES), mode="both")
     with Server(tmp_path / "data", TWO_SHARDS | env) as server:
@@ -281,6 +289,7 @@ def cli(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.io_engine
 def test_a_reload_loses_no_connection(authority: Authority, tmp_path: Path) -> None:
     first = authority.sign("first", names=NAMES)
     env = settings(first)

@@ -16,8 +16,6 @@ from tests.support.certificates import Authority, settings
 from tests.support.server import ONE_SHARD, Server
 from tests.support.tls_wire import TlsWire
 
-pytestmark = pytest.mark.io_engine
-
 GOOD = re.compile(r"^ECDHE-(ECDSA|RSA)-(AES(128|256)-GCM-SHA(256|384)|CHACHA20-POLY1305)$")
 REFUSED = "Cipher is (NONE)"
 

@@ -25,8 +25,6 @@ from tests.support.server import ONE_SHARD, Server
 from tests.support.stalls import stopped
 from tests.support.top import shard_figures
 
-pytestmark = pytest.mark.io_engine
-
 MINE = os.geteuid()
 NOT_LOGGED_IN = 2**32 - 1
 
@@ -64,6 +62,7 @@ def accepted(address: str) -> list[int]:
     return [each["engine.accepted"] for each in figures]
 
 
+@pytest.mark.io_engine
 def test_a_classic_client_does_over_it_what_it_does_over_tcp(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path})
     with wire.connect(path) as local, wire.connect(server.address) as remote:
@@ -78,6 +77,7 @@ def test_a_classic_client_does_over_it_what_it_does_over_tcp(make_server: MakeSe
         assert [stream.name for stream in client.streams()] == ["local"]
 
 
+@pytest.mark.io_engine
 def test_a_connection_over_it_moves_to_the_shard_that_it_writes_to(make_server: MakeServer, path: str) -> None:
     make_server(env={"SHARDD_UNIX_PATH": path})
     with wire.connect(path) as connection:
@@ -94,6 +94,7 @@ def who_is(connection: wire.Wire) -> bytes:
     return connection.request(wire.GET_ME)
 
 
+@pytest.mark.io_engine
 def test_connections_are_dealt_to_all_workers(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path})
     before = accepted(server.address)
@@ -103,6 +104,7 @@ def test_connections_are_dealt_to_all_workers(make_server: MakeServer, path: str
     assert sum(more) >= 40 and min(more) >= 10, more
 
 
+@pytest.mark.io_engine
 def test_it_outlives_a_worker_and_its_successor_serves_it_again(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path})
     for shard in range(2):
@@ -118,6 +120,7 @@ def test_it_outlives_a_worker_and_its_successor_serves_it_again(make_server: Mak
         assert after[0] > before[0] and after[1] > before[1]
 
 
+@pytest.mark.io_engine
 def test_a_worker_that_stands_still_does_not_keep_the_others_from_accepting(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path})
     for pid in server.worker_pids():
@@ -250,6 +253,7 @@ def unsolicited_or_ping(connection: wire.Wire) -> int:
     return int(struct.unpack("<II", connection.socket.recv(8))[0])
 
 
+@pytest.mark.io_engine
 def test_descriptors_that_a_client_sends_along_stay_nowhere(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path} | ONE_SHARD)
     worker = psutil.Process(server.worker_pids()[0])
@@ -267,6 +271,7 @@ def test_descriptors_that_a_client_sends_along_stay_nowhere(make_server: MakeSer
 # ---- life ----
 
 
+@pytest.mark.io_engine
 def test_the_path_goes_with_the_server_and_a_killed_one_is_followed(make_server: MakeServer, path: str) -> None:
     server = make_server(env={"SHARDD_UNIX_PATH": path} | ONE_SHARD)
     server.kill_supervisor()

@@ -26,8 +26,6 @@ from tests.support.websocket import (
 )
 
 __all__ = ["client", "server"]  # fixtures
-pytestmark = pytest.mark.io_engine
-
 NORMAL, PROTOCOL_ERROR, INVALID_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
 
 

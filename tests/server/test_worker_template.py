@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from shardd.cli import template as child
 from shardd.server.worker_template import WorkerTemplate
 from tests.support import wire
 from tests.support.memory import memory_holds
-from tests.support.server import Server
+from tests.support.server import Server, children_of
 
 TITLE = "shardd: template"
 TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
@@ -30,9 +31,10 @@ def template_of(server: Server, but: int = 0, within_s: float = 30.0) -> psutil.
     """The template of a server, another one than the process `but`."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        for each in psutil.Process(server.pid).children():
-            if each.pid != but and "".join(each.cmdline()).startswith(TITLE):
-                return each
+        for each in children_of(server.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if each.pid != but and "".join(each.cmdline()).startswith(TITLE):
+                    return each
         time.sleep(0.02)
     raise AssertionError("there is no template")
 

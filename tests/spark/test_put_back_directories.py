@@ -30,17 +30,38 @@ OTHERS = 800  # behind the copy that was put back
 EARLIEST = {"startingOffsets": "earliest"}
 
 
-class Kept:
-    """A server whose directory is copied, goes on, and is put back."""
+def payloads_of(text: str, count: int) -> list[bytes]:
+    return [f"{text} {number}:".encode() + b"x" * 60 for number in range(count)]
 
-    def __init__(self, directory: Path) -> None:
-        self._copy = directory / "copy"
+
+def send(topic: Topic, payloads: list[bytes]) -> None:
+    for first in range(0, len(payloads), 100):
+        batch = [wire.message(payload) for payload in payloads[first : first + 100]]
+        topic.connection.send("shop", "rows", wire.to_partition(0), batch)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that all tests begin with and put back."""
+    place = tmp_path_factory.mktemp("copied") / "data"
+    with Server(place, SMALL) as server, wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("shop"), "rows", 1)
+        topic = Topic(server, "shop", connection)
+        send(topic, payloads_of("kept", COPIED))
+        settle(topic)
+    return place
+
+
+class Kept:
+    """A server whose directory is a copy, goes on, and is put back."""
+
+    def __init__(self, directory: Path, copied: Path) -> None:
+        self._copy = copied
         port = free_port()  # a query finds the server again where it was
         self._server = Server(directory / "data", {**SMALL, "SHARDD_TCP_ADDRESS": f"127.0.0.1:{port}"})
+        shutil.copytree(copied, self._server.data_dir, symlinks=True)
         self.topic = self._started()
-        self.topic.connection.create_topic(self.topic.connection.create_stream("shop"), "rows", 1)
-        self.send("kept", COPIED)
-        self.settled()
+        self.topic.payloads[0] = payloads_of("kept", COPIED)
 
     def _started(self) -> Topic:
         self._server.start()
@@ -51,12 +72,9 @@ class Kept:
         self._server.stop()
 
     def send(self, text: str, count: int) -> None:
-        known = self.topic.payloads.setdefault(0, [])
-        for first in range(0, count, 100):
-            payloads = [f"{text} {number}:".encode() + b"x" * 60 for number in range(first, min(first + 100, count))]
-            known += payloads
-            batch = [wire.message(payload) for payload in payloads]
-            self.topic.connection.send("shop", "rows", wire.to_partition(0), batch)
+        payloads = payloads_of(text, count)
+        self.topic.payloads.setdefault(0, []).extend(payloads)
+        send(self.topic, payloads)
 
     def settled(self) -> Topic:
         settle(self.topic)
@@ -68,13 +86,6 @@ class Kept:
         self.topic = self._started()
         self.topic.payloads = payloads
         return self.topic
-
-    def copy(self) -> None:
-        self.close()
-        shutil.copytree(self._server.data_dir, self._copy, symlinks=True)
-        payloads = dict(self.topic.payloads)
-        self.topic = self._started()
-        self.topic.payloads = payloads
 
     def put_back(self, others: int) -> Topic:
         """The copy, and other messages behind it."""
@@ -89,9 +100,8 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Kept]:
-    made = Kept(tmp_path)
-    made.copy()
+def kept(tmp_path: Path, copied: Path) -> Iterator[Kept]:
+    made = Kept(tmp_path, copied)
     made.send("read", READ)
     made.settled()
     yield made

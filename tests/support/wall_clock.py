@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import subprocess
 from pathlib import Path
 from typing import Final
+
+from tests.support.built import shared_library
 
 SOURCE: Final = Path(__file__).with_name("clock_preload.c")
 
@@ -18,9 +18,7 @@ class WallClock:
     def __init__(self, directory: Path, also: tuple[str, ...] = ()) -> None:
         """`directory`: for the library and the shared file. `also`: other clocks that follow the wall clock."""
         library, shared = directory / "clock_preload.so", directory / "clock"
-        compiler = os.environ.get("CC", "cc").split()
-        flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library)]
-        subprocess.run([*compiler, *flags, str(SOURCE)], check=True)
+        library.write_bytes(shared_library(SOURCE))
         shared.write_bytes(bytes(8))
         with shared.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 8)

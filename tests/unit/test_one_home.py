@@ -4,6 +4,7 @@ and Python both have to say: test_same_facts.py. Tests say it once more on purpo
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -35,15 +36,21 @@ def modules() -> dict[str, ast.Module]:
 @pytest.fixture(scope="module", autouse=True)
 def trees_end_with_the_tests() -> Iterator[None]:
     """A million objects, which each collection of garbage in this process would go through."""
+    gc.disable()
     yield
     modules.cache_clear()
+    constants.cache_clear()
+    gc.enable()
 
 
-def constants() -> Iterator[tuple[str, object]]:
-    for name, module in modules().items():
-        for node in ast.walk(module):
-            if isinstance(node, ast.Constant):
-                yield name, node.value
+@cache
+def constants() -> list[tuple[str, object]]:
+    return [
+        (name, node.value)
+        for name, module in modules().items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant)
+    ]
 
 
 def files_with(number: int) -> set[str]:

@@ -105,7 +105,9 @@ def _read_piece(
     at, end = piece.start, piece.end
     while at < end:
         try:
-            for batch in _batches(settings, decoder, slice_, piece, at):
+            for number, batch in enumerate(_batches(settings, decoder, slice_, piece, at)):
+                if number == 0 and piece.place is PieceOrigin.SEGMENT:  # which is open now
+                    _prove(settings, slice_)
                 if piece.place is not PieceOrigin.ARCHIVE:  # which has all of them, or says which not
                     at = decoder.following
                 yield batch
@@ -141,6 +143,13 @@ def _read_piece(
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
             # before a restore, for instance). The server proves which history it gives.
             piece = Piece(PieceOrigin.SERVER, at, end)
+
+
+def _prove(settings: TaskSettings, slice_: Slice) -> None:
+    """`ForeignIncarnationError`. A plan of files alone has no mark: its tasks ask no server."""
+    if slice_.mark is not None:
+        at = slice_.name, slice_.partition
+        live.prove(settings.polling, *at, incarnation=slice_.incarnation, mark=slice_.mark)
 
 
 def _removed_until(settings: TaskSettings, slice_: Slice, at: int, found: int) -> int:

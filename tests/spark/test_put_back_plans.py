@@ -72,6 +72,19 @@ def test_files_of_before_a_roll_back_give_no_row_of_the_other_life(kept: Kept, o
     assert set(rows(lenient, again)) == kept.topic.rows() != wanted
 
 
+def test_file_that_is_shorter_behind_a_roll_back_is_no_damage(kept: Kept) -> None:
+    """The other life has nothing yet where the plan has messages."""
+    options = {"path": str(kept.topic.server.data_dir), "maxRecordsPerPartition": "20", "minBytesPerPartition": "0"}
+    strict = batch(kept.topic.options(**options))
+    lenient = batch(kept.topic.options(**options, failOnDataLoss="false"))
+    tasks = strict.partitions()
+    kept.put_back(1)
+    for task in tasks:
+        assert rows(lenient, [task]) == []
+        with pytest.raises(DataLossError, match="put back"):
+            rows(strict, [task])
+
+
 def test_files_are_proven_again_behind_a_restart_of_the_server(kept: Kept) -> None:
     """The connection for it is kept by the process, and broken then."""
     options = {"path": str(kept.topic.server.data_dir), "maxRecordsPerPartition": "100", "minBytesPerPartition": "0"}

@@ -202,8 +202,8 @@ class Model:
         self.counts["put back"] += 1
 
     def replace(self) -> None:
-        """Queries go on with their checkpoints at another server, and so do tasks that poll."""
-        self._finish_files()
+        """Queries go on with their checkpoints at another server. Tasks have the token of the one before."""
+        self._finish_all()
         self.world.replace()
         for side in (each for query in self.queries.all for each in query):
             options = {**side.options, **self.world.options()}

@@ -1,5 +1,5 @@
 """`readMode` archive: a Parquet archive answers what the driver asks the server, so that a topic can be read when it,
-or the whole server, is gone. The newest incarnation of each partition is read; older ones are named in a warning."""
+or the whole server, is gone. The newest incarnation of each partition is read; others are named in a warning."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class ArchiveServer(Server):
                 continue
             if partition in newest:
                 _log.warning(
-                    "the archive has several incarnations of partition %d of '%s' (it was purged or made anew); %d is"
+                    "the archive has several incarnations of partition %d of '%s': it was purged, made anew or"
+                    " restored, or another server was archived here, too (then neither is known to be newer); %d is"
                     " read, not %d",
                     partition,
                     name,

@@ -151,6 +151,35 @@ def bounds_of(polling: Polling, name: TopicName, partition: int) -> PartitionBou
         server.close()
 
 
+_asked: dict[tuple[int, Polling], Server] = {}  # for questions about files: that of the last task of this process
+
+
+def _asked_server(polling: Polling) -> Server:
+    key = (os.getpid(), polling)
+    if key not in _asked:
+        for other in _asked.values():
+            other.close()
+        _asked.clear()
+        _asked[key] = polling.server()
+    return _asked[key]
+
+
+def prove(polling: Polling, name: TopicName, partition: int, *, incarnation: int, mark: Mark) -> None:
+    """The server has the record of a plan now, so files that were opened before are of that history: a directory is
+    put back while no server runs on it. `ForeignIncarnationError`, `ServerUnreachableError`."""
+    proof = Proof(name, partition, incarnation, stock=False)
+    server = _asked_server(polling)
+    found = server.marks_at({(name, partition): mark.offset}).get((name, partition))
+    if found == mark:
+        return
+    proof.check_mark(mark, found, None)
+    try:
+        [now] = server.bounds({name: (partition,)})[name].partitions
+    except TopicMissingError as error:
+        raise ForeignIncarnationError(str(error)) from error
+    proof.check_mark(mark, found, now.end)
+
+
 def _check_there(polling: Polling, name: TopicName, partition: int, incarnation: int) -> PartitionBounds:
     """`HistoryGoneError`, `ForeignIncarnationError`."""
     now = bounds_of(polling, name, partition)

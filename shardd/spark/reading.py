@@ -17,7 +17,7 @@ from shardd.spark.loss import Absences, DataLossError, ForeignIncarnationError, 
 from shardd.spark.options import ReadMode, SourceOptions
 from shardd.spark.piece import Piece, PieceOrigin
 from shardd.spark.planner import Slice
-from shardd.spark.retry import Retries
+from shardd.spark.retry import Retries, ServerUnreachableError
 
 FORMAT_VERSION = 6  # of SlicePartition: planner and executors must have the same
 
@@ -105,7 +105,9 @@ def _read_piece(
     at, end = piece.start, piece.end
     while at < end:
         try:
-            for batch in _batches(settings, decoder, slice_, piece, at):
+            for number, batch in enumerate(_batches(settings, decoder, slice_, piece, at)):
+                if number == 0 and piece.place is PieceOrigin.SEGMENT:  # which is open now
+                    _prove(settings, slice_)
                 if piece.place is not PieceOrigin.ARCHIVE:  # which has all of them, or says which not
                     at = decoder.following
                 yield batch
@@ -141,6 +143,28 @@ def _read_piece(
             # Retention took the file, it is not mounted here, or the directory is of another history (that of a server
             # before a restore, for instance). The server proves which history it gives.
             piece = Piece(PieceOrigin.SERVER, at, end)
+        except cold.DamagedRecordError:
+            if piece.place is not PieceOrigin.SEGMENT or _is_of_plan(settings, slice_):
+                raise
+            piece = Piece(PieceOrigin.SERVER, at, end)  # which tells what is lost
+
+
+def _prove(settings: TaskSettings, slice_: Slice) -> None:
+    """`ForeignIncarnationError`. A plan of files alone has no mark: its tasks ask no server."""
+    if slice_.mark is not None:
+        at = slice_.name, slice_.partition
+        live.prove(settings.polling, *at, incarnation=slice_.incarnation, mark=slice_.mark)
+
+
+def _is_of_plan(settings: TaskSettings, slice_: Slice) -> bool:
+    """Also when there is no server to ask: damage is told as such then."""
+    try:
+        _prove(settings, slice_)
+    except ForeignIncarnationError:
+        return False
+    except ServerUnreachableError:
+        return True
+    return True
 
 
 def _removed_until(settings: TaskSettings, slice_: Slice, at: int, found: int) -> int:

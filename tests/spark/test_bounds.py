@@ -95,6 +95,24 @@ def test_the_durable_end_comes_back_after_a_kill_without_new_messages(tmp_path: 
                 time.sleep(0.1)
 
 
+def test_polls_and_sends_behind_a_kill_do_not_wait_for_the_first_sync(tmp_path: Path) -> None:
+    """Which comes an hour later: bounds alone say that it is not known what is on the device."""
+    env = {"SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "1 h"}
+    with Server(tmp_path / "data", env) as server:
+        with wire.connect(server.address) as connection:
+            connection.create_topic(connection.create_stream("st"), "rows", 1)
+            Topic(server, "st", connection).send(0, 300)
+        server.kill_supervisor()
+        server.start()
+        with wire.connect(server.address, timeout_s=20) as connection:
+            assert len(connection.read_all("st", "rows", 0)) == 300
+            topic = Topic(server, "st", connection)
+            topic.send(0, 10)
+            assert len(connection.read_all("st", "rows", 0)) == 310
+            [bounds] = topic.bounds(segments=False)
+            assert bounds.end == 310 and bounds.durable_end < 310
+
+
 def test_a_partition_whose_first_log_is_being_made_has_no_segments(tmp_path: Path) -> None:
     """Directory and manifest are there before the log, and the statistics may be those of the moment before."""
     fresh = PartitionBounds(id=0, state=0, incarnation=5, first=0, end=0, durable_end=0, size_bytes=0, messages_count=0)

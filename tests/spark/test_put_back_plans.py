@@ -12,9 +12,11 @@ import pytest
 from shardd.client.marks import Mark
 from shardd.spark import live, planner
 from shardd.spark.loss import DataLossError
+from shardd.spark.piece import PieceOrigin
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError
+from shardd.spark.reading import SlicePartition
 from tests.spark.direct import Row, Stream, batch, rows
 from tests.spark.support import DELETE_SEGMENTS, source_of
 from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, kept
@@ -50,6 +52,50 @@ def test_task_under_a_roll_back_gives_no_row_of_the_other_life(kept: Kept) -> No
     with pytest.raises(DataLossError, match="put back"):
         read_on()
     assert found and set(found) < wanted
+
+
+@pytest.mark.parametrize("others", [OTHERS, READ // 2])
+def test_files_of_before_a_roll_back_give_no_row_of_the_other_life(kept: Kept, others: int) -> None:
+    """Segments begin at the same offsets in both lives, as far as the copy goes."""
+    options = {"path": str(kept.topic.server.data_dir), "minBytesPerPartition": "0"}
+    reader, wanted = batch(kept.topic.options(**options)), kept.topic.rows()
+    lenient = batch(kept.topic.options(**options, failOnDataLoss="false"))
+    tasks = reader.partitions()
+    slices = [each for task in tasks if isinstance(task, SlicePartition) for each in task.slices]
+    assert any(piece.place is PieceOrigin.SEGMENT for each in slices for piece in each.pieces)
+    kept.put_back(others)
+    with pytest.raises(DataLossError, match="put back"):
+        rows(reader, tasks)
+    assert rows(lenient, tasks) == []
+    kept.restart()
+    again = lenient.partitions()
+    assert set(rows(lenient, again)) == kept.topic.rows() != wanted
+
+
+def test_file_that_is_shorter_behind_a_roll_back_is_no_damage(kept: Kept) -> None:
+    """The other life has nothing yet where the plan has messages."""
+    options = {"path": str(kept.topic.server.data_dir), "maxRecordsPerPartition": "20", "minBytesPerPartition": "0"}
+    strict = batch(kept.topic.options(**options))
+    lenient = batch(kept.topic.options(**options, failOnDataLoss="false"))
+    tasks = strict.partitions()
+    kept.put_back(1)
+    for task in tasks:
+        assert rows(lenient, [task]) == []
+        with pytest.raises(DataLossError, match="put back"):
+            rows(strict, [task])
+
+
+def test_files_are_proven_again_behind_a_restart_of_the_server(kept: Kept) -> None:
+    """The connection for it is kept by the process, and broken then."""
+    options = {"path": str(kept.topic.server.data_dir), "maxRecordsPerPartition": "100", "minBytesPerPartition": "0"}
+    reader = batch(kept.topic.options(**options))
+    first, *others = reader.partitions()
+    found = rows(reader, [first])
+    kept.restart()
+    assert {*found, *rows(reader, others)} == kept.topic.rows()
+    kept.put_back(OTHERS)
+    with pytest.raises(DataLossError, match="put back"):
+        rows(reader, [first])
 
 
 def test_batch_of_a_stream_that_was_planned_before_a_roll_back_gives_no_row(kept: Kept) -> None:

@@ -47,11 +47,16 @@ def limit(server: Server, stream: str, messages: int) -> None:
         connection.set_topic_settings(SetTopicSettings(stream, "out", settings))
 
 
-def test_a_topic_that_is_full_is_tried_again_until_it_has_room(server: Server, stream: str) -> None:
+@pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids", "idempotent"])
+def test_a_topic_that_is_full_is_tried_again_until_it_has_room(
+    server: Server, stream: str, monkeypatch: pytest.MonkeyPatch, semantics: str
+) -> None:
     limit(server, stream, FULL)
-    given = options(server.address, stream, journal="none", batchBytes="1024")
+    monkeypatch.setattr(sink, "task_number", lambda: 0)
+    how = {"journal": "none"} if semantics == "at-least-once" else {"semantics": semantics, "order": "source"}
+    given, work = options(server.address, stream, batchBytes="1024", **how), Work(f"of {stream}", "run", 0)
     done: list[int] = []
-    writer = threading.Thread(target=lambda: done.append(sink.write(given, Work("", "", 0), rows(0, 1000)).rows))
+    writer = threading.Thread(target=lambda: done.append(sink.write(given, work, rows(0, 1000)).rows))
     writer.start()
     try:
         deadline = time.monotonic() + DEADLINE_S

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 
@@ -173,6 +174,16 @@ def test_dedup_removes_what_was_sent_twice(
     ids = [each.id for messages in after.values() for each in messages]
     assert len(ids) == len(set(ids))
     assert set(ids) == {each.id for messages in before.values() for each in messages}
+
+
+def test_dedup_gives_its_table_the_options_of_the_sink(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    write_deltalake(table, pa.table({"value": pa.array([b"before"], pa.binary())}))
+    words = ("-o", "username=iggy", "-o", "password=iggy", "--to", f"delta:{table}")
+    refused(command("pipeline", "dedup", topic.name, *words, "--state-dir", str(tmp_path / "narrow")), "mergeSchema")
+    run("dedup", topic, *words, "--state-dir", str(tmp_path / "wide"), "--to-option", "mergeSchema=true")
+    rows = DeltaTable(table).to_pyarrow_table().column("value").to_pylist()
+    assert sorted(rows) == sorted([b"before", *(payload for _, _, payload in topic.rows())])
 
 
 def twice(topic: Topic) -> None:

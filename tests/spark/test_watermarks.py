@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -103,6 +104,29 @@ def test_messages_behind_the_watermark_stop_a_pipeline_or_are_counted(
     counted = Counted()
     follow_query(started("counted"), counted, late_allowed=True)
     assert counted.rows == 2 * ROWS and counted.late > 0
+
+
+@pytest.mark.parametrize("each_marked", [True, False])
+def test_two_sources_in_one_query_keep_every_message_with_a_watermark_of_their_own(
+    spark: SparkSession, apart: Topic, tmp_path: Path, each_marked: bool
+) -> None:
+    """As docs/spark.md says of a union: Spark goes by the source that is behind."""
+
+    def source(partition: int) -> DataFrame:
+        options = apart.options(startingOffsets="earliest", maxOffsetsPerTrigger="600", watermarkDelay="1s")
+        del options["subscribe"]
+        options |= {"assign": json.dumps({apart.name: [partition]}), "columns": "id,timestamp,value"}
+        rows = spark.readStream.format("shardd").options(**options).load()
+        return rows.withWatermark("timestamp", "1 second") if each_marked else rows
+
+    both = source(1).union(source(0))
+    both = (both if each_marked else both.withWatermark("timestamp", "1 second")).dropDuplicatesWithinWatermark(["id"])
+    writer = both.writeStream.format("shardd_parquet").option("path", str(tmp_path / "rows"))
+    counted = Counted()
+    started = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    follow_query(started, counted, late_allowed=True)
+    assert counted.rows == 2 * ROWS
+    assert (counted.late == 0) == each_marked
 
 
 # ---- batches ----

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shardd.spark.piece import PieceOrigin
 from shardd.spark.planner import Slice
-from tests.spark.model.world import BrokenPromiseError, History
+from tests.spark.model.world import BrokenPromiseError, History, Key
 
 
 @dataclass
@@ -39,6 +40,14 @@ class Reading:
     read: int = 0
     oldest_us: int | None = None  # of its rows, where it has their times
     newest_us: int | None = None
+
+    def has_files(self) -> bool:
+        return any(piece.place is PieceOrigin.SEGMENT for part in self.parts for piece in part.slice.pieces)
+
+    def behind(self, counts: Mapping[Key, int]) -> bool:
+        """Whether it is to have messages that a copy does not have."""
+        places = ((part.slice, (part.slice.name.topic, part.slice.partition)) for part in self.parts)
+        return any(each.end > counts.get((*place, each.incarnation), each.end) for each, place in places)
 
     def take(self, partition: int, topic: str, offset: int, value: bytes) -> None:
         """One row. `BrokenPromiseError` when it is not the next one of its history."""

@@ -82,6 +82,7 @@ class Histories:
         self._topic, self._on_reset, self._on_loss = topic, on_reset, on_loss
         self._when_reset, self._when_lost = when_reset, when_lost
         self._known: dict[int, History] = {}  # outlives the places of a member
+        self._reached: dict[int, int] = {}  # as this does: where it is in that history
         self._pending: deque[Reset] = deque()  # not raised yet
         self._void: dict[int, int] = {}  # `resumes` of places that were put back and not committed since
         self._remembered = Remembered()
@@ -131,11 +132,13 @@ class Histories:
             if place.resumes:  # stored in the new history
                 self._void.pop(place.partition, None)
                 self._remembered.forget(place.partition)
+                self._reached.pop(place.partition, None)
                 self._tell(reset)
             else:
                 self._reset(place, reset)
         elif place.resumes and self._void.get(place.partition) == place.resumes:
             place.begin_anew(commands.FIRST, place.resumes)
+        place.reached = self._reached.get(place.partition, 0)
         if history is not None:
             self._known[place.partition] = history
         return place
@@ -172,11 +175,13 @@ class Histories:
             self._lose(place, Loss(place.partition, begin, end))
         if messages:
             place.read_to(messages[-1].offset)
+            self._reached[place.partition] = place.value
             self._remembered.read(place.partition, Mark(messages[-1].offset, messages[-1].checksum))
         return messages
 
     def _lose(self, place: Place, loss: Loss) -> None:
         place.read_to(loss.end - 1)
+        self._reached[place.partition] = place.value
         self.lost += loss.end - loss.begin
         _log.warning("%s: offsets %d to %d of partition %d are lost", self._topic, loss.begin, loss.end - 1, loss[0])
         if self._when_lost is not None:
@@ -186,6 +191,7 @@ class Histories:
 
     def _reset(self, place: Place, reset: Reset) -> None:
         self._remembered.forget(place.partition)
+        self._reached.pop(place.partition, None)
         self._void.pop(place.partition, None)
         if reset.put_back and self._on_reset != "latest":
             self._void[place.partition] = place.resumes
@@ -242,9 +248,12 @@ def gaps(place: Place, polled: Polled) -> list[tuple[int, int]]:
     messages, at = polled.messages, place.value
     found: list[tuple[int, int]] = []
     if not place.is_kept:
-        if not messages:
+        if messages and not 0 < place.reached < messages[0].offset:
+            at = messages[0].offset
+        elif place.reached:
+            at = place.reached
+        else:
             return found
-        at = messages[0].offset
     if polled.first_offset > at:
         end = polled.first_offset
         if messages:

@@ -34,7 +34,8 @@ class Place:
     `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
     `resumes`: where a consumer that begins now would. `is_kept`: it is a position that the consumer had, so what is
     gone from there on is lost. `history`: to which `value` belongs. `end`: the largest offset that was told of the
-    partition. `handed`: the last offset that was handed out, -1: none."""
+    partition. `handed`: the last offset that was handed out, -1: none. `reached`: where the consumer was in this history
+    before it joined its group again: what is gone from there on is lost, too. 0: it was nowhere."""
 
     __slots__ = (
         "done",
@@ -43,6 +44,7 @@ class Place:
         "history",
         "is_kept",
         "partition",
+        "reached",
         "resumes",
         "stored",
         "strategy",
@@ -60,10 +62,12 @@ class Place:
         self.history: History | None = None
         self.end = 0
         self.handed = -1
+        self.reached = 0
 
     def seek(self, strategy: int, value: int) -> None:
         """What was done stays; it is committed when something behind the new place is."""
         self.strategy, self.value, self.was_read, self.is_kept = strategy, value, False, False
+        self.reached = 0
 
     def read_to(self, offset: int) -> None:
         self.strategy, self.value, self.was_read, self.is_kept = commands.OFFSET, offset + 1, True, True

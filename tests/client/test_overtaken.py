@@ -11,6 +11,7 @@ import pytest
 
 from shardd.client import Client, Consumer
 from shardd.client.history import Loss, MessagesLostError
+from tests.client.test_consumer_changes import cut
 from tests.client.topics import taken, url
 from tests.server.test_retention import ENV, SEGMENT_BYTES, create_topic, offsets, send, total_bytes, until
 from tests.support import wire
@@ -87,6 +88,27 @@ def test_a_consumer_that_comes_back_is_told_what_the_size_has_taken_meanwhile(
                 read += await read_to_the_end(consumer)
         assert told == [Loss(0, 3, first)]
         require_told(read, told, consumer, caplog)
+
+    asyncio.run(main())
+
+
+def test_member_that_has_stored_nothing_and_joins_again_is_told_what_the_size_has_taken_meanwhile(
+    server: Server, root: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It begins anew at the first message that there is, and had a place in this history before."""
+
+    async def main() -> None:
+        told: list[Loss] = []
+        async with (
+            Client(url(server)) as client,
+            Consumer(client, "s", "t", group="g", batch_messages=1, commit="manual", when_lost=told.append) as consumer,
+        ):
+            read = [each.offset for each in await taken(consumer, 3)]
+            first = await asyncio.to_thread(overtake, server, root)
+            cut(consumer)
+            read += await read_to_the_end(consumer)
+            assert told == [Loss(0, 3, first)]
+            require_told(read, told, consumer, caplog)
 
     asyncio.run(main())
 

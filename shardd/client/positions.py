@@ -34,8 +34,8 @@ class Place:
     `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
     `resumes`: where a consumer that begins now would. `is_kept`: it is a position that the consumer had, so what is
     gone from there on is lost. `history`: to which `value` belongs. `end`: the largest offset that was told of the
-    partition. `handed`: the last offset that was handed out, -1: none. `reached`: where the consumer was in this history
-    before it joined its group again: what is gone from there on is lost, too. 0: it was nowhere."""
+    partition. `handed`: the last offset that was handed out, -1: none. `reached`: where the consumer was in this
+    history before it joined its group again: what is gone from there on is lost, too. 0: it was nowhere."""
 
     __slots__ = (
         "done",

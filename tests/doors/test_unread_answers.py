@@ -50,7 +50,10 @@ PROCESS_BYTES_MAX: Final = {("http", STRANGER): 160 << 20, ("https", STRANGER): 
 PROCESS_LEFT_BYTES_MAX: Final = {CONNECTIONS: 64 << 20, FULL: 128 << 20}
 """Beyond what they had: allocators keep what objects of connections and requests took, and use it again."""
 ENGINE: Final = ("tcp", "tls", "unix", "websocket", "wss", "iggy09")
-WINDOWS_BYTES_MAX: Final = 512 << 10  # of a connection of the engine, from its pool: one that is sent, one that is read
+WINDOWS_BYTES_MAX: Final = 1 << 20  # of a connection: one that is sent, one that is read, in blocks of 512 KiB
+SMALL_WINDOWS_BYTES_MAX: Final = 128 << 10  # the same, once a quarter of the pool is in use for output
+POOL_BYTES: Final = 4 << 30  # of all workers, the default
+MADE_BESIDE: Final = {"iggy09": POOL_BYTES // 16}  # what is made of windows (native/src/core/output.c)
 CASES: Final = (
     ("http", STRANGER), ("http", READER), ("https", STRANGER), ("https", READER), ("metrics", STRANGER),
     ("grpc", NAMES), ("grpc", READER), ("nats", RIGHTLESS), ("nats", READER), ("tcp", READER), ("tls", READER),
@@ -121,20 +124,36 @@ def is_served(watch: Watch, door: str, role: str) -> bool:
         beside.close()
 
 
+def memory_bytes(watch: Watch) -> int:
+    """Of all processes. A page of the pool that two workers have counts once."""
+    found = 0
+    for process in watch.server.processes():
+        with contextlib.suppress(OSError):  # it has ended
+            told = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            found += sum(int(size) << 10 for size in re.findall(r"^Pss:\s+(\d+) kB", told, re.MULTILINE))
+    return found
+
+
+def windows_bytes_max(door: str, count: int) -> int:
+    """Large windows until a quarter of the pool is in use for output, then small ones."""
+    of_pool = POOL_BYTES // 4 + count * SMALL_WINDOWS_BYTES_MAX + MADE_BESIDE.get(door, 0)
+    return min(count * WINDOWS_BYTES_MAX, of_pool)
+
+
 class Sampler(threading.Thread):
     """Looks at a server for as long as a crowd is there. `kernel`, `process`: bytes now, and the most there were."""
 
     def __init__(self, watch: Watch, door: str) -> None:
         super().__init__(daemon=True)
         self._watch, self._door = watch, door
-        self._rested = watch.process_bytes()
+        self._rested = memory_bytes(watch)
         self._stopping = threading.Event()
         self.kernel = self.process = self.most_kernel = self.most_process = self.looks = 0
 
     def run(self) -> None:
         while not self._stopping.wait(STEP_S):
             self.kernel, _ = self._watch.kernel_bytes(self._door)
-            self.process = self._watch.process_bytes() - self._rested
+            self.process = memory_bytes(self._watch) - self._rested
             self.most_kernel = max(self.most_kernel, self.kernel)
             self.most_process = max(self.most_process, self.process)
             self.looks += 1
@@ -169,7 +188,7 @@ def unread_by_a_crowd_is_bounded(watch: Watch, door: str, role: str, count: int)
     print(f"{door}/{role}: {count} connections, kernel {kernel >> 10} KiB, processes {process >> 10} KiB")
     assert kernel <= count * kernel_bytes_max(Line(door, role, UNREAD))
     if door in ENGINE:
-        assert process <= max(process_bytes_max(door), count * WINDOWS_BYTES_MAX)
+        assert process <= max(process_bytes_max(door), windows_bytes_max(door, count))
     else:
         assert process <= PROCESS_BYTES_MAX.get((door, role), process_bytes_max(door))
 

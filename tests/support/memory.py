@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_CHUNK_PAGES: Final = 2048
+_CHUNK_PAGES: Final = 64
 _CHUNK_BYTES: Final = _CHUNK_PAGES * mmap.PAGESIZE
 _ENTRY_BYTES: Final = 8
 # Bit 63: the page is in memory, bit 62: it is in swap (pagemap of proc(5)).
@@ -31,7 +31,7 @@ def _filled_chunks(pid: int) -> Iterator[int]:
 def memory_holds(pid: int, secret: bytes) -> bool:
     """Whether the bytes stand anywhere in the private memory of a process."""
     with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
-        for address in _filled_chunks(pid):
+        for address in [*_filled_chunks(pid)]:  # before the first is read: that may make a page of the next one
             try:
                 memory.seek(address)
                 if secret in memory.read(_CHUNK_BYTES + len(secret)):  # what begins here may end in the next one

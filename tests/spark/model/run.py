@@ -121,8 +121,7 @@ class Model:
         self.world.backup()
 
     def _restore(self) -> None:
-        self.world.restore()
-        self.counts["restores"] += 1
+        self.counts["restores"] += self.world.restore()
 
     def go_ahead(self) -> None:
         self._finish_all()

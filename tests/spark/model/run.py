@@ -121,7 +121,8 @@ class Model:
         self.world.backup()
 
     def _restore(self) -> None:
-        self.counts["restores"] += self.world.restore()
+        self.world.restore()
+        self.counts["restores"] += 1
 
     def go_ahead(self) -> None:
         self._finish_all()

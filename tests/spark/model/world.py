@@ -298,19 +298,14 @@ class World:
             vacuum.vacuum("parquet", str(self.archive_root), older_than_s=0, dry_run=False, properties={})
 
     def backup(self) -> None:
-        """None while a message is damaged: a restore would refuse it."""
-        if any(self.history(*place).isolated for place in self.now):
-            return
         path = create_backup(self.server.data_dir, self._directory / "backups").path
         known = {place: self.histories[*place, number] for place, number in self.now.items()}
         self._backups.append((path, {place: each.copy(len(each.payloads)) for place, each in known.items()}))
 
-    def restore(self) -> bool:
-        """The newest backup, as a new data directory under the same address. False: there is none."""
+    def restore(self) -> None:
+        """The newest backup, as a new data directory under the same address."""
         if not self._backups:
             self.backup()
-        if not self._backups:
-            return False
         path, contents = self._backups[-1]
         self.connection.close()
         self.server.stop()
@@ -328,4 +323,3 @@ class World:
         self.rewinds += 1
         for place, known in contents.items():  # the same backup may be restored again
             self.histories[*place, self.now[place]] = known.copy(len(known.payloads))
-        return True

@@ -176,6 +176,7 @@ class PacedTls(_Tls):  # type: ignore[misc]
         self._entered = self._is_whole = False
         self._waits: Entry | None = None
         self._ssl_reading_paused: bool
+        self._sslobj: Any
         self._host = self._counted_as = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:

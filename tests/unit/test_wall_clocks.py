@@ -41,7 +41,7 @@ PYTHON: Final = {
         "orders uses and never falls; removes nothing by itself",
     ),
     ("doors/liftbridge/ingest.py", "Ingest._hear"): (1, "when an ack is sent, only told"),
-    ("doors/liftbridge/ingest.py", "Ingest._refuse"): (1, "when an ack is sent, only told"),
+    ("doors/liftbridge/ingest.py", "_negative_ack"): (1, "when an ack is sent, only told"),
     ("log/trash.py", "move_to_trash"): (1, _NAME),
     ("maintenance/archiver.py", "Archiver._run"): (2, _SHOWN),
     ("maintenance/retention.py", "Retention._work"): (1, _NAME),

@@ -379,7 +379,7 @@ class Consumer:
         if self._in_hand is not None and self._in_hand.partition in gone:
             self._in_hand = None
         for number in gone:
-            del self._places[number]
+            self._histories.leave(self._places.pop(number))
             self._turn.remove(number)
         self._batch = deque(each for each in self._batch if each.partition not in gone)
         told = self._told & gone

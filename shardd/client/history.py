@@ -82,7 +82,7 @@ class Histories:
         self._topic, self._on_reset, self._on_loss = topic, on_reset, on_loss
         self._when_reset, self._when_lost = when_reset, when_lost
         self._known: dict[int, History] = {}  # outlives the places of a member
-        self._reached: dict[int, int] = {}  # as this does: where it is in that history
+        self._reached: dict[int, int] = {}  # as this does: what is in front of that, in that history, was handed out
         self._pending: deque[Reset] = deque()  # not raised yet
         self._void: dict[int, int] = {}  # `resumes` of places that were put back and not committed since
         self._remembered = Remembered()
@@ -175,13 +175,19 @@ class Histories:
             self._lose(place, Loss(place.partition, begin, end))
         if messages:
             place.read_to(messages[-1].offset)
-            self._reached[place.partition] = place.value
             self._remembered.read(place.partition, Mark(messages[-1].offset, messages[-1].checksum))
         return messages
 
+    def leave(self, place: Place) -> None:
+        """What was polled and not handed out another place has to read, or to miss."""
+        known = self._known.get(place.partition)
+        if place.handed >= 0 and (known is None or known == place.history):
+            self._reached[place.partition] = max(place.handed + 1, self._reached.get(place.partition, 0))
+
     def _lose(self, place: Place, loss: Loss) -> None:
+        if loss.begin <= max(place.handed + 1, self._reached.get(place.partition, 0)):
+            self._reached[place.partition] = loss.end
         place.read_to(loss.end - 1)
-        self._reached[place.partition] = place.value
         self.lost += loss.end - loss.begin
         _log.warning("%s: offsets %d to %d of partition %d are lost", self._topic, loss.begin, loss.end - 1, loss[0])
         if self._when_lost is not None:
@@ -243,17 +249,20 @@ def is_another(place: Place, polled: Polled) -> bool:
 
 
 def gaps(place: Place, polled: Polled) -> list[tuple[int, int]]:
-    """Ranges of offsets from the place on that are gone. Where a partition is sparse only the removed ones. What is in
-    front of the first message is no loss of a consumer that had no position."""
+    """Ranges of offsets from the place on that are gone, but for those that were handed out before. Where a partition
+    is sparse only the removed ones. What is in front of the first message is no loss of a consumer that had no
+    position."""
+    found = [(max(begin, place.reached), end) for begin, end in _missing(place, polled)]
+    return [(begin, end) for begin, end in found if begin < end] if place.reached else found
+
+
+def _missing(place: Place, polled: Polled) -> list[tuple[int, int]]:
     messages, at = polled.messages, place.value
     found: list[tuple[int, int]] = []
-    if not place.is_kept:
-        if messages and not 0 < place.reached < messages[0].offset:
-            at = messages[0].offset
-        elif place.reached:
-            at = place.reached
-        else:
+    if not place.is_kept and not place.begins_in_front:
+        if not messages:
             return found
+        at = messages[0].offset
     if polled.first_offset > at:
         end = polled.first_offset
         if messages:

@@ -34,8 +34,8 @@ class Place:
     `done`: the last offset that was processed, `stored`: the one that the server knows; None: none since it came.
     `resumes`: where a consumer that begins now would. `is_kept`: it is a position that the consumer had, so what is
     gone from there on is lost. `history`: to which `value` belongs. `end`: the largest offset that was told of the
-    partition. `handed`: the last offset that was handed out, -1: none. `reached`: where the consumer was in this
-    history before it joined its group again: what is gone from there on is lost, too. 0: it was nowhere."""
+    partition. `handed`: the last offset that was handed out, -1: none. `reached`: in front of it, in this history,
+    the consumer has handed out all before it joined its group again."""
 
     __slots__ = (
         "done",
@@ -87,6 +87,11 @@ class Place:
     def is_next(self) -> bool:
         """A poll of what is next for the consumer, by the server's book, is the poll of this place."""
         return self.strategy in (commands.OFFSET, commands.FIRST) and self.value == self.resumes
+
+    @property
+    def begins_in_front(self) -> bool:
+        """Of what it has handed out before: what is gone behind that is lost."""
+        return self.strategy in (commands.OFFSET, commands.FIRST) and self.value < self.reached
 
     def to_store(self) -> int | None:
         """None: nothing new is done."""

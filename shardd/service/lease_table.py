@@ -85,11 +85,16 @@ class Leases:
         """`user`: an incarnation, 0 for root. OK, or FEATURE_UNAVAILABLE: there are too many, or the disk is short.
         KeyError: no such partition here."""
         who = (user, offset)
-        if place in self._leased and who in self._leased[place].until_s:
+        self._end_late(place)
+        own = self._leased.get(place)
+        if own is not None and who in own.until_s:
+            if seconds and not self._short:
+                self._engine.partition_lease(*place, own.lowest[1])  # KeyError, where it is gone
+                own.until_s[who] = self._clock_s() + seconds
+                return Status.OK
             self._end(place, [who])
         if seconds == 0:
             return Status.OK
-        self._end_late(place)
         if not self._has_room(place, user):
             for each in list(self._leased):
                 self._end_late(each)

@@ -19,10 +19,10 @@ from shardd.spark.pipelines.common import PipelineError
 from shardd.spark.reading import SlicePartition
 from tests.spark.direct import Row, Stream, batch, rows
 from tests.spark.support import DELETE_SEGMENTS, source_of
-from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, kept
+from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, copied, kept
 from tests.support import wire
 
-__all__ = ["kept"]
+__all__ = ["copied", "kept"]
 SMALL_POLLS = {"poll.maxBytes": "8 KiB", "batchBytes": "8 KiB", "poll.pipelining": "1"}
 
 

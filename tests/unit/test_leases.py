@@ -72,6 +72,28 @@ def test_a_lease_is_renewed_and_given_back() -> None:
     assert w.take(seconds=0) is Status.OK, "there is none"
 
 
+def test_lease_is_renewed_where_its_user_would_get_no_further_one() -> None:
+    w = World()
+    half = LEASES_OF_PARTITION_MAX // 2
+    for offset in range(half):
+        assert w.take(offset=offset) is Status.OK
+    for offset in range(2):
+        assert w.take(user=8, offset=offset) is Status.OK
+    w.now_s += 8
+    assert [w.take(offset=offset) for offset in range(half)] == [Status.OK] * half
+    assert w.take(offset=half) is Status.FEATURE_UNAVAILABLE
+    w.now_s += 8
+    w.leases.look(short=False)
+    assert w.leases.gauges()["leases"] == half
+
+
+def test_lease_is_not_renewed_while_the_disk_is_short() -> None:
+    w = World()
+    w.take()
+    w.leases.look(short=True)
+    assert w.take() is Status.FEATURE_UNAVAILABLE and w.leases.gauges()["leases"] == 0
+
+
 def test_nobody_has_all_the_room() -> None:
     w = World()
     for n in range(LEASES_OF_SHARD_MAX // 2):

@@ -3,7 +3,8 @@ plan, whatever the files say. No Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ from pyspark.sql.datasource import InputPartition
 
 from shardd.client import Connection
 from shardd.log import layout
+from shardd.log.diagnosis import diagnose_partition, isolate
+from shardd.protocol.record_layout import INDEX_ENTRY
 from shardd.spark import live
 from shardd.spark.loss import DataLossError
 from shardd.spark.piece import PieceOrigin
 from shardd.spark.reading import SlicePartition
+from shardd.spark.source import ShardReader
 from tests.spark.direct import Stream, batch, rows
 from tests.spark.test_gaps import thin_segment
 from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, copied, kept
@@ -156,22 +160,56 @@ def test_more_ways_than_are_kept_close_the_oldest(kept: Kept, monkeypatch: pytes
     assert [key[3] for key in asked] == [23.0, 24.0, 25.0, 26.0]
 
 
-def test_sparse_file_of_another_life_without_a_row_is_not_passed_over(kept: Kept) -> None:
-    """The copy is put back; a thinned segment has no message for most offsets of the plan."""
-    single = {"maxRecordsPerPartition": "1", "minBytesPerPartition": "0"}
-    single["startingOffsets"] = f'{{"shop/rows": {{"0": {COPIED}}}}}'
-    reader = batch(kept.topic.options(**path_of(kept), **single))
-    tasks = of_files(reader.partitions())
+@pytest.fixture
+def singles(kept: Kept) -> tuple[ShardReader, list[InputPartition]]:
+    """A query whose tasks read one offset each, behind those of the copy."""
+    more = {"maxRecordsPerPartition": "1", "minBytesPerPartition": "0"}
+    reader = batch(kept.topic.options(**path_of(kept), **more, startingOffsets=f'{{"shop/rows": {{"0": {COPIED}}}}}'))
+    return reader, of_files(reader.partitions())
+
+
+def put_back_with(kept: Kept, change: Callable[[Path, int, int], Any]) -> tuple[int, Any]:
+    """The copy is put back, and the segment of its end changed while no server runs: its end, and the result."""
     kept.put_back(OTHERS)
     start, end = next((s.start, s.end) for s in kept.topic.bounds()[0].segments if s.start <= COPIED < s.end)
     kept.topic.server.stop()
-    left = thin_segment(layout.partition_directory(kept.topic.server.data_dir, 0, 0, 0), start, end)
+    found = change(layout.partition_directory(kept.topic.server.data_dir, 0, 0, 0), start, end)
     kept.topic.server.start()
+    return end, found
+
+
+def test_sparse_file_of_another_life_without_a_row_is_not_passed_over(
+    kept: Kept, singles: tuple[ShardReader, list[InputPartition]]
+) -> None:
+    """A thinned segment has no message for most offsets of the plan."""
+    reader, tasks = singles
+    end, left = put_back_with(kept, thin_segment)
     empty = [task for task in tasks if slice_of(task).start < end and slice_of(task).start not in left]
     assert len(empty) > 3
     for task in empty[:5]:
         with pytest.raises(DataLossError, match="put back"):
             rows(reader, [task])
+
+
+def test_isolated_message_of_another_life_is_not_told_as_that_of_the_plan(
+    kept: Kept, singles: tuple[ShardReader, list[InputPartition]]
+) -> None:
+    def damage(directory: Path, start: int, _: int) -> None:
+        log, index = layout.segment_log(directory, start), layout.segment_index(directory, start).read_bytes()
+        before = (COPIED - start - 1) * INDEX_ENTRY.size
+        at, content = INDEX_ENTRY.unpack(index[before : before + INDEX_ENTRY.size])[1], bytearray(log.read_bytes())
+        content[at + 24] ^= 1  # its offset and its payload
+        content[at + 70] ^= 1
+        log.write_bytes(content)
+        for view in diagnose_partition(directory):
+            if view.damaged:
+                isolate(directory, view.damaged)
+
+    reader, tasks = singles
+    put_back_with(kept, damage)
+    [first] = [task for task in tasks if slice_of(task).start == COPIED]
+    with pytest.raises(DataLossError, match="put back"):
+        rows(reader, [first])
 
 
 def slice_of(task: InputPartition) -> Any:

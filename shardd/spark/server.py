@@ -19,7 +19,6 @@ from shardd.client import Connection, ConnectionFailedError, Credentials
 from shardd.client.marks import Mark
 from shardd.protocol import requests
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
-from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.leases import LeaseFiles
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
@@ -134,7 +133,7 @@ class Server:
     def ping(self) -> None:
         """Any answer, the smallest there is: on the same connection it is of the same life of the server.
         `ServerUnreachableError`."""
-        self._call(lambda c: c.request(Code.PING))
+        self._call(Connection.ping)
 
     # ---- topics ----
 

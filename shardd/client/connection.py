@@ -238,6 +238,10 @@ class Connection(Closing):
     def lease_files(self, request: leases.LeaseFiles) -> None:
         self.request(ExtensionCode.LEASE_FILES, request.encode())
 
+    def ping(self) -> None:
+        """Any answer, without a login too."""
+        self.request(Code.PING)
+
     def list_extensions(self) -> ExtensionList:
         """`RefusedError` 3 from a server that is not shardd."""
         answer = self.request(ExtensionCode.LIST_EXTENSIONS, ExtensionRequest().encode())

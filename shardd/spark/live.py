@@ -31,6 +31,7 @@ from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_reque
 _RECORD_BYTES: Final = 64
 _FIRST_COUNT: Final = 256
 _COMPARED_MAX: Final = 4096  # records of plans that a connection remembers
+_ASKED_MAX: Final = 4  # servers for questions about files
 COUNT_MAX: Final = 1 << 20
 
 
@@ -51,19 +52,26 @@ class Polling:
 
 
 @dataclass(slots=True)
-class _Link:
-    """A connection, and the records of plans that were found on it: the server has not been another one since."""
+class _Found:
+    """Records of plans that were found on one connection: the server has not been another one since."""
 
-    connection: Connection
-    compared: set[tuple[TopicName, int, Mark]] = field(default_factory=set)
+    records: set[tuple[TopicName, int, Mark]] = field(default_factory=set)
 
     def note(self, proof: Proof, mark: Mark) -> None:
-        if len(self.compared) >= _COMPARED_MAX:
-            self.compared.clear()
-        self.compared.add((proof.name, proof.partition, mark))
+        if len(self.records) >= _COMPARED_MAX:
+            self.records.clear()
+        self.records.add((proof.name, proof.partition, mark))
 
-    def needs(self, proof: Proof, mark: Mark) -> bool:
-        return (proof.name, proof.partition, mark) not in self.compared
+    def has(self, proof: Proof, mark: Mark) -> bool:
+        return (proof.name, proof.partition, mark) in self.records
+
+
+@dataclass(slots=True)
+class _Link:
+    """A connection for polls."""
+
+    connection: Connection
+    found: _Found = field(default_factory=_Found)
 
 
 _Key = tuple[int, str, Credentials]
@@ -151,33 +159,56 @@ def bounds_of(polling: Polling, name: TopicName, partition: int) -> PartitionBou
         server.close()
 
 
-_asked: dict[tuple[int, Polling], Server] = {}  # for questions about files: that of the last task of this process
+@dataclass(slots=True)
+class _FileServer:
+    """A server that is asked about files, and what was found on its connection."""
+
+    server: Server
+    found: _Found = field(default_factory=_Found)
+    connection: int = 0  # the number of that one
+
+    def _is_same(self) -> bool:
+        return self.connection == self.server.connections
+
+    def prove(self, proof: Proof, mark: Mark) -> None:
+        """The answer with a record has the whole message, so there is one for each connection, not for each file."""
+        if self._is_same() and self.found.has(proof, mark):
+            self.server.ping()
+            if self._is_same():  # still, so it has not been started again
+                return
+        place = proof.name, proof.partition
+        found = self.server.marks_at({place: mark.offset}).get(place)
+        if not self._is_same():
+            self.found, self.connection = _Found(), self.server.connections
+        if found != mark:
+            proof.check_mark(mark, found, None)
+            try:
+                [now] = self.server.bounds({proof.name: (proof.partition,)})[proof.name].partitions
+            except TopicMissingError as error:
+                raise ForeignIncarnationError(str(error)) from error
+            proof.check_mark(mark, found, now.end)
+        if self._is_same():
+            self.found.note(proof, mark)
 
 
-def _asked_server(polling: Polling) -> Server:
-    key = (os.getpid(), polling)
-    if key not in _asked:
-        for other in _asked.values():
-            other.close()
-        _asked.clear()
-        _asked[key] = polling.server()
-    return _asked[key]
+_FileKey = tuple[int, tuple[str, ...], Credentials, float, Retries]
+_asked: dict[_FileKey, _FileServer] = {}  # for files, of the last readers of this process; none in use
 
 
 def prove(polling: Polling, name: TopicName, partition: int, *, incarnation: int, mark: Mark) -> None:
     """The server has the record of a plan now, so files that were opened before are of that history: a directory is
     put back while no server runs on it. `ForeignIncarnationError`, `ServerUnreachableError`."""
-    proof = Proof(name, partition, incarnation, stock=False)
-    server = _asked_server(polling)
-    found = server.marks_at({(name, partition): mark.offset}).get((name, partition))
-    if found == mark:
-        return
-    proof.check_mark(mark, found, None)
+    key = (os.getpid(), polling.servers, polling.credentials, polling.timeout_s, polling.retries)
+    asked = _asked.pop(key, None) or _FileServer(polling.server())
     try:
-        [now] = server.bounds({name: (partition,)})[name].partitions
-    except TopicMissingError as error:
-        raise ForeignIncarnationError(str(error)) from error
-    proof.check_mark(mark, found, now.end)
+        asked.prove(Proof(name, partition, incarnation, stock=False), mark)
+    finally:
+        other = _asked.pop(key, None)
+        if other is not None:
+            other.server.close()
+        _asked[key] = asked
+        while len(_asked) > _ASKED_MAX:
+            _asked.pop(next(iter(_asked))).server.close()
 
 
 def _check_there(polling: Polling, name: TopicName, partition: int, incarnation: int) -> PartitionBounds:
@@ -278,7 +309,7 @@ def _polls(
     """Batches with the offset behind each, None where nothing is. Asks by count; the count follows the average
     size of what came."""
     asked = _Asked(link.connection, proof, [])
-    wanted = mark if mark is not None and link.needs(proof, mark) else None
+    wanted = mark if mark is not None and not link.found.has(proof, mark) else None
     if wanted is not None:
         asked.ask_mark(wanted)
     count, next_ask, at = _FIRST_COUNT, start, start
@@ -291,7 +322,7 @@ def _polls(
             next_ask = upto
         if wanted is not None:
             asked.compare(wanted)
-            link.note(proof, wanted)
+            link.found.note(proof, wanted)
             wanted = None
         low, high, answer = asked.answer(buffers[turn % polling.depth])
         turn += 1

@@ -102,6 +102,12 @@ class SourceOptions:
     credentials: Credentials = field(repr=False)
     foreign_archives: frozenset[tuple[TopicName, int]] = frozenset()
 
+    @property
+    def proves_tasks(self) -> bool:
+        """Whether tasks ask the server for a record of their plan. Not those that poll nothing, nor those that read
+        what a power failure may take back."""
+        return self.durable and self.read_mode in (ReadMode.AUTO, ReadMode.LIVE)
+
     def archive_of(self, name: TopicName, partition: int) -> str | None:
         """Where to look for archived rows of a partition beside those of the server."""
         foreign = (name, partition) in self.foreign_archives

@@ -362,7 +362,7 @@ def slices(options: SourceOptions, bounds: Bounds, start: Offsets, end: Offsets,
                 first = Position(last.incarnation, earliest(options, name, partition))
             low, high = check_range(options, name, partition, first, last, losses)
             locations, stride = Locations(options, topic, partition), end.strides.get(name, 0)
-            mark = last.marks[-1] if last.marks else None
+            mark = last.marks[-1] if last.marks and options.proves_tasks else None
             if len(found) + (high - low) // (stride or high + 1) > PARTITIONS_MAX:
                 raise OptionError(
                     f"the range is cut into more than {PARTITIONS_MAX} pieces; raise maxBytesPerPartition or"

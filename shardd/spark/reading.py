@@ -105,9 +105,10 @@ def _read_piece(
     at, end = piece.start, piece.end
     while at < end:
         try:
-            for number, batch in enumerate(_batches(settings, decoder, slice_, piece, at)):
-                if number == 0 and piece.place is PieceOrigin.SEGMENT:  # which is open now
-                    _prove(settings, slice_)
+            batches = _batches(settings, decoder, slice_, piece, at)
+            if piece.place is PieceOrigin.SEGMENT:
+                batches = _proven(settings, slice_, batches)
+            for batch in batches:
                 if piece.place is not PieceOrigin.ARCHIVE:  # which has all of them, or says which not
                     at = decoder.following
                 yield batch
@@ -147,6 +148,23 @@ def _read_piece(
             if piece.place is not PieceOrigin.SEGMENT or _is_of_plan(settings, slice_):
                 raise
             piece = Piece(PieceOrigin.SERVER, at, end)  # which tells what is lost
+
+
+def _proven(settings: TaskSettings, slice_: Slice, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a segment says, proven when it is open: its rows, that it has none, and that some were isolated."""
+    proven = False
+    try:
+        for batch in batches:
+            if not proven:
+                _prove(settings, slice_)
+                proven = True
+            yield batch
+    except HistoryGoneError:
+        if not proven:
+            _prove(settings, slice_)
+        raise
+    if not proven:
+        _prove(settings, slice_)
 
 
 def _prove(settings: TaskSettings, slice_: Slice) -> None:

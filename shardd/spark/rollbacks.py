@@ -152,9 +152,9 @@ def on_one_connection(server: Server, plan: Callable[[], T]) -> T:
 
 
 def last_records(server: Server, options: SourceOptions, ends: Mapping[Place, int]) -> dict[Place, Mark]:
-    """The record in front of each end, by which the tasks know the history that was planned; none for tasks that poll
-    nothing, or read what a power failure may take back. `ServerUnreachableError`."""
-    if not options.durable or options.read_mode not in (ReadMode.AUTO, ReadMode.LIVE):
+    """The record in front of each end, by which the tasks know the history that was planned, where they do.
+    `ServerUnreachableError`."""
+    if not options.proves_tasks:
         return {}
     found = server.marks_at({place: end - 1 for place, end in ends.items()})
     return {place: mark for place, mark in found.items() if mark.offset == ends[place] - 1}

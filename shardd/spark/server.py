@@ -81,10 +81,12 @@ class Server:
         self._connection = None
 
     def _call(self, ask: Callable[[Connection], T]) -> T:
-        """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses."""
+        """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses. A connection
+        of an earlier question that has ended is no attempt."""
         silent: set[str] = set()
         first = 0 if self._connection is None else self._servers.index(self._connection.address)
-        for attempt in range(self._retries.count + 1):
+        was_kept, attempt = self._connection is not None, 0
+        while attempt <= self._retries.count:
             if attempt:
                 self._retries.pause(attempt)
             address = self._servers[(first + attempt) % len(self._servers)]
@@ -98,14 +100,20 @@ class Server:
                 if not is_transient(error):
                     raise
                 self.close()
-                if self._limit_s < math.inf and isinstance(error.__cause__, TimeoutError):
+                timed_out = isinstance(error.__cause__, TimeoutError)
+                if was_kept and not timed_out:
+                    was_kept = False
+                    continue  # it may have ended long ago; the next one is fresh
+                was_kept = False
+                if self._limit_s < math.inf and timed_out:
                     silent.add(address)
                     if silent.issuperset(self._servers):
                         raise SilentServerError(address, self._patience_s()) from error
                 else:
                     silent.clear()
                 fault = error
-                _log.warning("attempt %d of %d: %s", attempt + 1, self._retries.count + 1, error)
+                attempt += 1
+                _log.warning("attempt %d of %d: %s", attempt, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
 
     @contextmanager
@@ -121,6 +129,11 @@ class Server:
     def _patience_s(self) -> float:
         """For one answer of one server."""
         return min(self._timeout_s, self._limit_s / len(self._servers))
+
+    def ping(self) -> None:
+        """Any answer, the smallest there is: on the same connection it is of the same life of the server.
+        `ServerUnreachableError`."""
+        self._call(Connection.ping)
 
     # ---- topics ----
 

@@ -52,20 +52,26 @@ def starts_of(topic: Topic) -> list[int]:
     return sorted(int(path.stem) for path in directory_of(topic).glob("*.log"))
 
 
+def thin_segment(directory: Path, start: int, end: int) -> set[int]:
+    """It loses two of three messages; the offsets that are left."""
+    incarnation = read_incarnation(directory)
+    assert incarnation is not None
+    index = layout.segment_index(directory, start).read_bytes()
+    ends = [int.from_bytes(index[at + 4 : at + 8], "little") for at in range(0, len(index), 16)]
+    stored = log_files.Stored(start, layout.segment_log(directory, start).read_bytes(), index, [0, *ends])
+    thinned = log_files.thinned(stored, list(range(start + 1, end, 3)))
+    log_files.write(directory, thinned, incarnation=incarnation)
+    write_manifest(directory, log_files.manifest_of(thinned, end, incarnation=incarnation))
+    return set(range(start + 1, end, 3))
+
+
 def thin(topic: Topic) -> list[int]:
     """Every second sealed segment loses two of three messages, with a stopped server; the offsets that are left."""
     directory, starts = directory_of(topic), starts_of(topic)
-    incarnation = read_incarnation(directory)
-    assert incarnation is not None and len(starts) > 3
+    assert len(starts) > 3
     left = set(range(MESSAGES))
     for start, end in list(pairwise(starts))[::2]:
-        index = layout.segment_index(directory, start).read_bytes()
-        ends = [int.from_bytes(index[at + 4 : at + 8], "little") for at in range(0, len(index), 16)]
-        stored = log_files.Stored(start, layout.segment_log(directory, start).read_bytes(), index, [0, *ends])
-        kept = list(range(start + 1, end, 3))
-        left -= set(range(start, end)) - set(kept)
-        log_files.write(directory, log_files.thinned(stored, kept), incarnation=incarnation)
-        write_manifest(directory, log_files.manifest_of(log_files.thinned(stored, kept), end, incarnation=incarnation))
+        left -= set(range(start, end)) - thin_segment(directory, start, end)
     return sorted(left)
 
 

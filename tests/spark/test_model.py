@@ -24,6 +24,7 @@ from tests.support.wide import wide
 STEPS = 250
 CANARY_STEPS = 500
 ROUNDS_MIN, ROUNDS_MAX = 3, 9
+SEEDS_MAX = 12  # four of them miss a fault about files once in 15 times
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +57,15 @@ def test_and_through_directories_that_are_put_back_and_other_servers(tmp_path: P
             model.run(STEPS // 5)
             change()
         model.run(STEPS // 5)
+        for _ in range(ROUNDS_MAX):
+            if model.counts["files over a put back"]:
+                break
+            model.roll_back()
+            model.run(STEPS // 5)
     finally:
         world.close()
-    assert model.counts["rows"] > 100 and model.counts["readings over a put back"], model.counts
+    of_roll_backs = ("readings over a put back", "files over a put back")
+    assert model.counts["rows"] > 100 and all(model.counts[each] for each in of_roll_backs), model.counts
 
 
 # ---- planted faults ----
@@ -135,7 +142,7 @@ def _require_found(directory: Path, change: Callable[[Model], None], steps: int 
     world = World(directory)
     try:
         with pytest.raises(BrokenPromiseError):
-            for seed in range(4):
+            for seed in range(SEEDS_MAX):
                 model = Model(world, seed, restores=False, restarts=False)
                 model.run(steps)
                 change(model)
@@ -148,7 +155,11 @@ def _tasks_compare_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Proof, "check_mark", lambda *_: None)
 
 
-@pytest.mark.parametrize("plant", [_marks_are_not_compared, _tasks_compare_nothing])
+def _files_are_taken_as_they_are(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reading, "_prove", lambda *_: None)
+
+
+@pytest.mark.parametrize("plant", [_marks_are_not_compared, _tasks_compare_nothing, _files_are_taken_as_they_are])
 def test_a_planted_fault_about_directories_that_are_put_back_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from shardd.client.marks import Mark
 from shardd.spark import live, planner
@@ -17,6 +18,8 @@ from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.common import PipelineError
 from shardd.spark.reading import SlicePartition
+from shardd.spark.retry import ServerUnreachableError
+from shardd.spark.server import Server
 from tests.spark.direct import Row, Stream, batch, rows
 from tests.spark.support import DELETE_SEGMENTS, source_of
 from tests.spark.test_put_back_directories import COPIED, EARLIEST, OTHERS, READ, Kept, copied, kept
@@ -168,15 +171,27 @@ def test_restart_between_plan_and_read_costs_no_row(kept: Kept) -> None:
     assert set(rows(reader, tasks)) == {row for row in kept.topic.rows() if row[1] < COPIED + READ}
 
 
-def test_plan_whose_last_record_retention_has_deleted_is_read_where_it_is_kept(kept: Kept) -> None:
-    reader = batch(kept.topic.options(failOnDataLoss="false"))
-    tasks = reader.partitions()
-    kept.send("more", 2000)
-    topic = kept.settled()
+@pytest.mark.parametrize("files", [False, True])
+def test_plan_whose_marked_record_retention_has_deleted_gives_the_rows_that_are_kept(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, files: bool
+) -> None:
+    """A batch of a stream keeps the marks of the one before where the server does not answer."""
+    more = {"path": str(kept.topic.server.data_dir), "lease": "0s"} if files else {}
+    stream = Stream(kept.topic.options(failOnDataLoss="false", **EARLIEST, **more))
+    assert stream.run(ReadMaxRows(200))
+    with monkeypatch.context() as broken:
+        broken.setattr(Server, "marks_at", unreachable)
+        tasks, _ = stream.plan()
+    marks = {each.mark for task in tasks if isinstance(task, SlicePartition) for each in task.slices}
     address = wire.identifier("shop") + wire.identifier("rows")
-    topic.connection.request(DELETE_SEGMENTS, address + bytes(4) + (100).to_bytes(4, "little"))
-    assert topic.bounds()[0].first > COPIED + READ
-    assert rows(reader, tasks) == []
+    kept.topic.connection.request(DELETE_SEGMENTS, address + bytes(4) + (1).to_bytes(4, "little"))
+    first = kept.topic.bounds()[0].first
+    assert [mark.offset < first for mark in marks if mark is not None] == [True] and first < COPIED
+    assert set(rows(stream.reader, tasks)) == {row for row in kept.topic.rows() if row[1] >= first}
+
+
+def unreachable(*_: Any) -> Any:
+    raise ServerUnreachableError("as the test wants")
 
 
 @pytest.fixture

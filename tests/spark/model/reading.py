@@ -44,6 +44,14 @@ class Reading:
     def has_files(self) -> bool:
         return any(piece.place is PieceOrigin.SEGMENT for part in self.parts for piece in part.slice.pieces)
 
+    def has_unproven_files(self) -> bool:
+        return any(
+            piece.place is PieceOrigin.SEGMENT
+            for part in self.parts
+            for piece in part.slice.pieces
+            if part.slice.mark is None
+        )
+
     def behind(self, counts: Mapping[Key, int]) -> bool:
         """Whether it is to have messages that a copy does not have."""
         places = ((part.slice, (part.slice.name.topic, part.slice.partition)) for part in self.parts)

@@ -173,17 +173,17 @@ class Model:
         while self._readings:
             self._finish(self._readings.pop())
 
-    def _finish_files(self) -> None:
-        """What is read from segments below `path`: nothing but its incarnation is known of a directory."""
-        for each in [each for each in self._readings if each.has_files()]:
+    def _finish_unproven(self) -> None:
+        """What is read from segments by tasks that ask no server: nothing but its incarnation is known of a
+        directory."""
+        for each in [each for each in self._readings if each.has_unproven_files()]:
             self._readings.remove(each)
             self._finish(each)
 
     def roll_back(self) -> None:
         """The directory is copied, streams go on, and the copy is put back, with other messages behind its end. What
-        is on its way in files is read before; what is polled goes on behind it, and was planned before the copy or
-        after it."""
-        self._finish_files()
+        is on its way goes on behind it, and was planned before the copy or after it."""
+        self._finish_unproven()
         path, counts = self.world.copy()
         for topic, partition in list(self.world.now):
             self.world.send(topic, partition, self._random.choice([1, 40, 150]))
@@ -192,9 +192,11 @@ class Model:
             self.queries.step(changes=False)
         if self._random.random() < 0.5:
             self._archive()
-        for lenient in (True, False):
-            self._plan_as("live", lenient)
-        self.counts["readings over a put back"] += sum(each.behind(counts) for each in self._readings)
+        for mode, lenient in itertools.product(("live", "auto"), (True, False)):
+            self._plan_as(mode, lenient)
+        behind = [each for each in self._readings if each.behind(counts)]
+        self.counts["readings over a put back"] += len(behind)
+        self.counts["files over a put back"] += sum(each.has_files() for each in behind)
         self.world.put_back(path, counts)
         for topic, partition in list(self.world.now):
             self.world.send(topic, partition, self._random.choice([1, 40, 200, 300]))

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
 from shardd.doors.forwarded import BoundedClients, ForwardedFor, TrustedProxies
 from shardd.doors.hosts import AllowedHosts, HostCheck
 from shardd.doors.introductions import Client, Introductions, host_of
+from shardd.doors.offers import OffersIgnored
 from shardd.doors.openings import Openings, PacedTls
 from shardd.doors.sent_ahead import HeldFlow, step_end
 from shardd.doors.taking import LOOK_S, Taking, bound, reset
@@ -206,7 +207,7 @@ class _RefusedError(Exception):
     """Raised inside the parser, which stops then."""
 
 
-class _BoundedProtocol(HttpToolsProtocol):
+class _BoundedProtocol(OffersIgnored):
     """One connection. A head is bounded in bytes, fields and time, connections by address. Requests are parsed one
     after the other (sent_ahead.py)."""
 
@@ -226,7 +227,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._refusal = 400
         self._begun: RequestResponseCycle | None = None
         self._ahead = b""  # bytes behind the request that is under way
-        self._body_left = 0  # of the newest request, where its head tells
         if not self._entered:
             transport.abort()
             return
@@ -311,12 +311,12 @@ class _BoundedProtocol(HttpToolsProtocol):
             if not self._ahead:
                 self.flow.release()
 
-    def on_message_begin(self) -> None:
+    def begin_head(self) -> None:
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
             self._watch_head()
         self._body_left = 0
-        super().on_message_begin()
+        super().begin_head()
         self.scope[PEER] = self._peer  # type: ignore[typeddict-unknown-key]
         self.scope[UNREAD] = self.unread  # type: ignore[typeddict-unknown-key]
 
@@ -329,7 +329,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             raise _RefusedError
         super().on_header(name, value)
 
-    def on_headers_complete(self) -> None:
+    def complete_head(self) -> None:
         self._in_head = False
         self._stop_watching()
         encodings, hosts, size = [], 0, len(self.url)
@@ -342,8 +342,8 @@ class _BoundedProtocol(HttpToolsProtocol):
             elif name == b"transfer-encoding":
                 encodings.append(value.strip().lower())
         version = self.parser.get_http_version()
-        is_chunked = encodings == [b"chunked"] and version == "1.1"
-        if version not in _VERSIONS or hosts > 1 or (encodings and not is_chunked):
+        self._is_chunked = encodings == [b"chunked"] and version == "1.1"
+        if version not in _VERSIONS or hosts > 1 or (encodings and not self._is_chunked):
             raise _RefusedError
         if size > self.limits.head_bytes_max:
             self._refusal = 431
@@ -351,7 +351,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_MAX:
             self._refusal = 503
             raise _RefusedError
-        super().on_headers_complete()
+        super().complete_head()
 
     def on_body(self, body: bytes) -> None:
         self._body_left = max(0, self._body_left - len(body))

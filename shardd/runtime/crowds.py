@@ -11,11 +11,12 @@ A member at work does not give way: what it began is soon over. Whoever waits fo
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, nullcontext
+from typing import Final
 
 from shardd.runtime.aside import aside
+from shardd.runtime.lines_of_owners import Lines, Turn
 
 
 class Member:
@@ -58,62 +59,10 @@ class _Owner:
 
 
 _NOBODY = _Owner()
+_LITTLE_PART: Final = 64  # of a shared room: 1/64 of it keeps nobody out
 
 
-class _Turn:
-    """A newcomer that waits for `size` of the room."""
-
-    __slots__ = ("came", "member", "size")
-
-    def __init__(self, member: Member, size: int) -> None:
-        self.member = member
-        self.size = size
-        self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-
-class _Lines:
-    """Those that wait: owners take turns, and within an owner its addresses."""
-
-    def __init__(self) -> None:
-        self._owners: OrderedDict[Hashable, OrderedDict[str, dict[_Turn, None]]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._owners)
-
-    def has(self, owner: Hashable) -> bool:
-        return owner in self._owners
-
-    def put(self, turn: _Turn) -> None:
-        addresses = self._owners.setdefault(turn.member.owner, OrderedDict())
-        addresses.setdefault(turn.member.address, {})[turn] = None
-
-    def first_ones(self, may: Callable[[_Turn], bool]) -> Iterator[_Turn]:
-        """Of each owner the first, in the order of the owners' turns. One that is cancelled waits no more, and is there
-        until its task runs."""
-        for addresses in self._owners.values():
-            for turns in addresses.values():
-                first = next((turn for turn in turns if not turn.came.done()), None)
-                if first is not None and may(first):
-                    yield first
-                    break
-
-    def take(self, turn: _Turn) -> None:
-        """Its owner and its address come last next time."""
-        self.drop(turn)
-        addresses = self._owners.get(turn.member.owner)
-        if addresses is not None:
-            self._owners.move_to_end(turn.member.owner)
-            if turn.member.address in addresses:
-                addresses.move_to_end(turn.member.address)
-
-    def drop(self, turn: _Turn) -> None:
-        owner, address = turn.member.owner, turn.member.address
-        addresses = self._owners[owner]
-        del addresses[address][turn]
-        if not addresses[address]:
-            del addresses[address]
-        if not addresses:
-            del self._owners[owner]
+_Turn = Turn[Member]
 
 
 class Room:
@@ -124,7 +73,7 @@ class Room:
         self._max = size_max
         self._of_address_max = of_address_max
         self._used = 0
-        self._waiting = _Lines()
+        self._waiting = Lines[Member]()
         self._owners: dict[Hashable, _Owner] = {}
         self._of_address: dict[tuple[Hashable, str], int] = {}
 
@@ -132,9 +81,9 @@ class Room:
     def used(self) -> int:
         return self._used
 
-    def passes_nobody(self, owner: Hashable) -> bool:
-        """Whether a newcomer of this owner is before nobody in the line: its owner does not wait, and the owners that
-        wait have their shares already."""
+    def passes_nobody(self, owner: Hashable, size: int) -> bool:
+        """Whether such a newcomer is before nobody in the line: its owner does not wait, and the owners that wait
+        have their shares already."""
         return not self._waiting.has(owner) and not self._first_ones()
 
     def is_wanted_beside(self, owner: Hashable) -> bool:
@@ -338,22 +287,65 @@ class Room:
 class SharedRoom(Room):
     """Room that nobody gives back when another one needs it: an owner has at most as much as it leaves, and an address
     half of what its owner may still have. So another owner finds some. None owns as much as there is. No owner has more
-    than `of_owner_max`. Without `of_addresses`, addresses have no share within an owner."""
+    than `of_owner_max`. Without `of_addresses`, addresses have no share within an owner.
+
+    Who waits, and would have room if nobody else had any, has the next turn: meanwhile no owner gets more than it would
+    have. As often as all the room comes in before it all the same, as of many owners that have almost as much, they get
+    half as much beside what it has; but always 1/64 of the room. So room that is used comes to be free for it, and
+    where nothing leaves, as at a device that hangs, others with less than it would have find room."""
 
     def __init__(self, size_max: int, of_owner_max: int | None = None, *, of_addresses: bool = True) -> None:
+        assert size_max >= 2, "an owner leaves as much as it has"
         super().__init__(size_max, size_max)
         self._of_owner_max = size_max if of_owner_max is None else of_owner_max
         self._of_addresses = of_addresses
 
+    def passes_nobody(self, owner: Hashable, size: int) -> bool:
+        return super().passes_nobody(owner, size) and not self._gives_way(owner, size, self._next_turn())
+
     def _is_share_full(self, owner: Hashable, address: str, size: int) -> bool:
-        has = self._owners.get(owner, _NOBODY).size
+        return self._is_full_beside(self._used - self._has(owner), owner, address, size)
+
+    def _is_full_beside(self, used_by_others: int, owner: Hashable, address: str, size: int) -> bool:
+        has = self._has(owner)
         if has + size > self._of_owner_max:
             return True
         if owner is None:
             return False
-        left = self._max - self._used - has - 2 * size  # then, beside as much as it has
+        left = self._max - used_by_others - 2 * (has + size)  # then, beside as much as it has
         has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)
+
+    def _first_ones(self) -> list[_Turn]:
+        before = self._next_turn()
+        return [
+            *self._waiting.first_ones(
+                lambda turn: self._has_share(turn) and not self._gives_way(turn.member.owner, turn.size, before)
+            )
+        ]
+
+    def _next_turn(self) -> _Turn | None:
+        """The first in the line that others keep from its share, if any."""
+        return next(self._waiting.first_ones(self._has_share_alone), None)
+
+    def _has_share_alone(self, turn: _Turn) -> bool:
+        return not self._is_full_beside(0, turn.member.owner, turn.member.address, turn.size)
+
+    def _gives_way(self, owner: Hashable, size: int, before: _Turn | None) -> bool:
+        """Whether this owner would have too much to come in before that turn."""
+        if before is None or owner is None or owner == before.member.owner:
+            return False
+        beside = max(before.size >> before.passed // self._max, min(before.size, self._max // _LITTLE_PART))
+        return self._has(owner) + size > self._has(before.member.owner) + beside
+
+    def _has(self, owner: Hashable) -> int:
+        return self._owners.get(owner, _NOBODY).size
+
+    def _count(self, member: Member, size: int) -> None:
+        super()._count(member, size)
+        before = self._next_turn() if size > 0 and self._waiting else None
+        if before is not None and before.member.owner != member.owner:
+            before.passed += size
 
     @asynccontextmanager
     async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:

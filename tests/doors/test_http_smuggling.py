@@ -3,7 +3,9 @@ proxy in front of the door and the door agree on where each request ends, or the
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from time import sleep
 
 import pytest
 
@@ -23,10 +25,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
         assert "Traceback" not in running.log()
 
 
-def exchange(server: HttpServer, data: bytes) -> bytes:
+def exchange(server: HttpServer, *segments: bytes) -> bytes:
     """All that comes until the door closes, or stays silent for a while."""
     with server.connect() as stream:
-        stream.sendall(data)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for data in segments[:-1]:
+            stream.sendall(data)
+            sleep(0.1)  # so that it comes alone; tests/unit/test_requests_sent_ahead.py cuts anywhere
+        stream.sendall(segments[-1])
         stream.settimeout(1.0)
         found = b""
         try:
@@ -157,3 +163,48 @@ def test_a_body_that_hides_a_request_is_a_body(server: HttpServer) -> None:
     head = b"POST /streams HTTP/1.1\r\nHost: localhost\r\n" + token_line(server) + JSON
     answer = exchange(server, head + b"Content-Length: %d\r\n\r\n" % len(inner) + inner)
     assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
+
+
+OFFERS = {
+    "HTTP/2": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
+    "WebSocket": b"Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    "something": b"Connection: keep-alive, Upgrade\r\nUpgrade: foo/2\r\n",
+}
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("framing", ["length", "chunks", "HTTP/1.0", "last one"])
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS.keys())
+def test_body_of_a_request_that_offers_another_protocol_is_a_body(
+    server: HttpServer, offer: bytes, framing: str, segments: int
+) -> None:
+    """As Java's client sends it on plain connections: a body taken for the next request could hide one."""
+    inner, version = hidden(server), b"HTTP/1.0" if framing == "HTTP/1.0" else b"HTTP/1.1"
+    head = b"POST /streams %b\r\nHost: localhost\r\n" % version + token_line(server) + JSON + offer
+    if framing == "last one":
+        head = head.replace(b"Connection: ", b"Connection: close, ")
+    if framing == "chunks":
+        head, body = head + b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(inner), inner)
+    else:
+        head, body = head + b"Content-Length: %d\r\n\r\n" % len(inner), inner
+    answer = exchange(server, *([head + body] if segments == 1 else [head, body]))
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
+    assert b"JSON is malformed" in answer, "the application has had the whole body"
+
+
+@pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS.keys())
+def test_request_that_offers_another_protocol_is_answered_and_those_behind_it(server: HttpServer, offer: bytes) -> None:
+    get = b"GET /streams HTTP/1.1\r\nHost: localhost\r\n" + token_line(server)
+    answer = exchange(server, (get + offer + b"\r\n") * 2 + get + b"\r\n")
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == 3, answer
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("target", [b"localhost:80", b"/streams"])
+def test_tunnel_is_refused(server: HttpServer, target: bytes, segments: int) -> None:
+    inner = hidden(server)
+    head = b"CONNECT %b HTTP/1.1\r\nHost: localhost\r\n" % target + token_line(server)
+    head += b"Content-Length: %d\r\n\r\n" % len(inner)
+    answer = exchange(server, *([head + inner] if segments == 1 else [head, inner]))
+    assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1 ") == 1, answer
+    assert b"connection: close" in answer.lower()

@@ -19,7 +19,20 @@ CHUNKED: Final = (
     b"POST /%d HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
     b"15\r\n GET / HTTP/1.1\r\n\r\nx\n\r\n5\r\nabcde\r\n0\r\n\r\n"
 )
-SHAPES: Final = {"get": GET, "length": LENGTH, "chunked": CHUNKED, "empty lines": b"\r\n\r\n" + GET}
+H2C: Final = b"host: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAoAAA"
+WEBSOCKET: Final = b"host: a\r\nconnection: Upgrade\r\nupgrade: websocket"
+SHAPES: Final = {
+    "get": GET,
+    "length": LENGTH,
+    "chunked": CHUNKED,
+    "empty lines": b"\r\n\r\n" + GET,
+    **{
+        f"{shape} that offers {offer}": request.replace(b"host: a", fields)
+        for offer, fields in (("HTTP/2", H2C), ("WebSocket", WEBSOCKET))
+        for shape, request in (("get", GET), ("length", LENGTH), ("chunked", CHUNKED))
+    },
+}
+BODIES: Final = {"get": b"", "empty lines": b"", "length": LENGTH[-40:], "chunked": b" GET / HTTP/1.1\r\n\r\nx\nabcde"}
 
 
 class Service:
@@ -77,7 +90,7 @@ async def test_requests_behind_one_under_way_are_parsed_one_after_the_other(shap
             service.may.release()
             await until(lambda: len(service.bodies) > number)  # noqa: B023
     assert service.begun == [f"/{number}" for number in range(count)]
-    assert len({*service.bodies}) == 1
+    assert {*service.bodies} == {BODIES[shape.partition(" that ")[0]]}
     assert not wire.closing and wire.written.count(b"200 OK") == count
 
 

@@ -180,7 +180,7 @@ class Places:
     async def _handed_member(self, work: Work) -> Member:
         """Who waits has the next turn, unless the newcomer takes nobody's."""
         room, size = self._handed.room, self._handed.size_of(work.cost_bytes)
-        if room.passes_nobody(work.owner):
+        if room.passes_nobody(work.owner, size):
             try:
                 return room.enter(work.owner, "", _stays, size, at_work=True)
             except FullError:

@@ -125,6 +125,7 @@ async def test_clients_of_one_address_have_room_in_turns_and_each_in_its_order(
     tasks += [asyncio.create_task(publish(few, number)) for number in range(5)]
     await turns()
     before = len(order)
+    assert order.count(few) == 1, "whoever has nothing waits for no other client of its address"
     for _ in range(1_000):
         await turns()
         for worker in (many, few):
@@ -133,17 +134,18 @@ async def test_clients_of_one_address_have_room_in_turns_and_each_in_its_order(
         if not publisher.pending_messages and all(task.done() for task in tasks):
             break
     await asyncio.wait_for(asyncio.gather(*tasks, publisher.drained()), 10)
-    assert order[before : before + 10].count(few) == 5, "clients take turns"
+    assert order[before : before + 8].count(few) == 4, "clients take turns"
     for worker, count in ((many, 200), (few, 5)):
         assert [each for batch in worker.batches for each in batch] == [b"%d" % each for each in range(count)]
     assert not publisher._submitted and not publisher._waiting and not publisher._pending.used
 
 
-@pytest.mark.parametrize(("networks", "part"), [(1, 4), (32, 2)])
+@pytest.mark.parametrize(("networks", "part", "part_max"), [(1, 4, 3), (32, 2, 2)])
 def test_clients_of_one_account_have_all_that_one_account_may_have_while_no_other_one_waits(
-    networks: int, part: int
+    networks: int, part: int, part_max: int
 ) -> None:
-    """A quarter was what one client had when shares were those of clients."""
+    """A quarter was what one client had when shares were those of clients. A first message of each is let in beside
+    an address that has its share."""
 
     @on_loop
     async def flood() -> None:
@@ -151,7 +153,8 @@ def test_clients_of_one_account_have_all_that_one_account_may_have_while_no_othe
         with flooding(publisher, workers):
             await turns(100)
             full = publishing.PENDING_BYTES_MAX // part
-            assert full * 4 // 5 <= publisher.pending_bytes <= full + (1 << 20)
+            most = publishing.PENDING_BYTES_MAX // part_max + (1 << 20)
+            assert full * 4 // 5 <= publisher.pending_bytes <= most
             under_way = publishing.UNDER_WAY_BYTES_MAX // part
             assert under_way * 4 // 5 <= publisher._under_way.used <= under_way + (1 << 20)
             for _ in range(20):
@@ -159,7 +162,7 @@ def test_clients_of_one_account_have_all_that_one_account_may_have_while_no_othe
                     if any(not answer.done() for _, answer in worker.asked):
                         worker.answer()
                 await turns(100)
-                assert full * 4 // 5 <= publisher.pending_bytes <= full + (1 << 20), "it is full again"
+                assert full * 4 // 5 <= publisher.pending_bytes <= most, "it is full again"
 
     flood()
 

@@ -33,8 +33,7 @@ class PublishTurns(Generic[Item]):
     def __bool__(self) -> bool:
         return bool(self._owners)
 
-    def put(self, client: DoorClient, item: Item, *, is_first: bool = False) -> None:
-        """`is_first`: before the client's other items."""
+    def put(self, client: DoorClient, item: Item) -> None:
         owner, network = share_of(client)
         networks = self._owners.get(owner)
         if networks is None:
@@ -45,10 +44,7 @@ class PublishTurns(Generic[Item]):
         items = clients.get(client)
         if items is None:
             items = clients[client] = deque()
-        if is_first:
-            items.appendleft(item)
-        else:
-            items.append(item)
+        items.append(item)
 
     @property
     def has_next(self) -> bool:

@@ -26,7 +26,7 @@ PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients: with th
 UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 APART_BYTES: Final = 2 << 10  # of each client, which count in no share: one small message at a time costs no count
 AHEAD_PART: Final = 8  # a client counts with 1/8 more than it has: most messages are not counted one by one
-BURST_PART: Final = 512  # a client that waits has a turn when 1/512 of all is free, and submits so much without waiting
+TURN_PART: Final = 16  # whoever waits has its turn when the largest message fits, and 1/16 of all is enough
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
 HEADER_OVERHEAD_BYTES: Final = 128  # and each of its headers
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of, but
@@ -59,6 +59,7 @@ class _Queue:
 
 
 _Key = tuple[DoorClient, int, int, int, int]
+_Turn = tuple[DoorClient, asyncio.Future[None]]
 
 
 class _Batch:
@@ -76,19 +77,19 @@ class _Batch:
 
 class _Submitted:
     """What a client has submitted and has not heard of: `size`, of which workers have `sent`. `pending`, `under_way`:
-    its parts of the rooms; up to `size_counted` nothing more has to be counted. `is_full`: its share was full when it
-    was counted, or nothing was counted."""
+    its parts of the rooms; up to `size_counted` nothing more has to be counted. `coming`: turns that it was given, and
+    that have not come yet: each has room in `pending`."""
 
-    __slots__ = ("is_full", "messages", "pending", "sent", "settled", "size", "size_counted", "under_way")
+    __slots__ = ("client", "coming", "messages", "pending", "sent", "settled", "size", "size_counted", "under_way")
 
     def __init__(self, client: DoorClient) -> None:
         owner, network = share_of(client)
+        self.client = client
         self.pending = Member(owner, network, _stays, at_work=True)
         self.under_way = Member(owner, network, _stays, at_work=True)
-        self.size = self.sent = self.messages = 0
+        self.size = self.sent = self.messages = self.coming = 0
         self.size_counted = APART_BYTES
-        self.is_full = True
-        self.settled = asyncio.Event()
+        self.settled: asyncio.Event | None = None
 
 
 class Hearing(Protocol):
@@ -119,9 +120,9 @@ class Publisher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending = SharedRoom(PENDING_BYTES_MAX)
         self._submitted: dict[DoorClient, _Submitted] = {}
-        self._burst_bytes = PENDING_BYTES_MAX // BURST_PART
-        self._waiting = PublishTurns[asyncio.Future[None]](self._pending, self._burst_bytes)
-        self._let: asyncio.Future[None] | None = None  # one of these that has room, and has not come yet
+        self._turn_bytes = min(message_bytes_max + MESSAGE_OVERHEAD_BYTES, PENDING_BYTES_MAX // TURN_PART)
+        self._ample_bytes = PENDING_BYTES_MAX // 4 - self._turn_bytes  # up to this, each share has room for a turn
+        self._waiting = PublishTurns[_Turn](self._pending, self._turn_bytes)
 
     def follow(self, hearing: Hearing) -> None:
         """From now on answers wait while it is behind: whoever publishes goes at the pace of those who hear."""
@@ -141,35 +142,32 @@ class Publisher:
         return sum(each.size for each in self._submitted.values())
 
     def has_room(self, client: DoorClient) -> bool:
-        """Whether `room` returns at once."""
-        mine = self._submitted.get(client)
-        if mine is not None and mine.size < mine.size_counted and not mine.is_full:
+        """Whether `room` returns at once. A client that has submitted nothing waits for no other one of its address
+        while its user has room: so one message at a time comes through beside those who send ahead."""
+        if self._pending.used <= self._ample_bytes:
             return True
-        return not self._waiting and self._let is None and self._has_room(client)
+        mine = self._submitted.get(client)
+        owner, network = share_of(client)
+        if mine is None or mine.size + mine.coming * self._turn_bytes < mine.pending.size:
+            return self._pending.leaves_as_much(owner, network)
+        return self._pending.has_room(owner, network, self._turn_bytes)
 
     async def room(self, client: DoorClient) -> None:
         """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
         in between. Users come in turn, and their clients: a share that is full holds up no other one."""
         if self.has_room(client):
             return
-        waited = False
-        while not waited or not self._has_room(client):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.put(client, turn, is_first=waited)
-            self._let_in()
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._waiting.drop(client, turn)
-                self._has_come(turn)
-                self._let_in()
-                raise
-            waited = True
-            self._has_come(turn)
-        mine = self._submitted.get(client)
-        if mine is not None and self._pending.has_room(*share_of(client), self._burst_bytes):
-            self._count_pending(mine, self._burst_bytes)
-        self._let_in()  # the next one sees what this one submits: it runs in a later step
+        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn: _Turn = (client, came)
+        self._waiting.put(client, turn)
+        try:
+            await came
+        except asyncio.CancelledError:
+            self._waiting.drop(client, turn)
+            raise
+        finally:
+            if came.done() and not came.cancelled():
+                self._submitted[client].coming -= 1
 
     def submit(
         self,
@@ -203,18 +201,18 @@ class Publisher:
         mine.messages += 1
         mine.size += size
         if mine.size > mine.size_counted:
-            self._count_pending(mine, mine.size // AHEAD_PART)
+            self._count_pending(mine)
 
     async def settled(self, client: DoorClient) -> None:
         """Until everything that the client has submitted is answered."""
         mine = self._submitted.get(client)
         if mine is not None:
-            await mine.settled.wait()
+            await _settled(mine)
 
     async def drained(self) -> None:
         """Until everything that has been submitted is answered."""
         while self._submitted:
-            await next(iter(self._submitted.values())).settled.wait()
+            await _settled(next(iter(self._submitted.values())))
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
@@ -229,7 +227,9 @@ class Publisher:
 
     def _take_turn(self) -> None:
         self._is_due = False
-        self._tell_some()
+        if self._answered:
+            self._tell_some()
+            self._let_in()
         left = TURN_MESSAGES_MAX
         while left > 0 and (queue := self._ready.take()) is not None:
             batch = next_batch(queue.waiting)
@@ -331,41 +331,73 @@ class Publisher:
         mine = self._submitted[client]
         mine.size -= sum(pending.size for pending in messages)
         mine.messages -= len(messages)
+        if mine.coming:
+            return  # it is counted when they have come
         counted = mine.size_counted
         if not mine.messages:
-            del self._submitted[client]
-            self._pending.count(mine.pending, 0)
-            mine.settled.set()
-            if not client.is_open:
-                self._refusals.forget(client)
+            self._end(mine)
         elif counted > APART_BYTES and mine.size + counted // (AHEAD_PART // 2) < counted:
-            self._count_pending(mine, mine.size // AHEAD_PART)
-        self._let_in()
+            self._count_pending(mine)
+
+    def _end(self, mine: _Submitted) -> None:
+        """Nothing of it is left."""
+        del self._submitted[mine.client]
+        self._pending.count(mine.pending, 0)
+        if mine.settled is not None:
+            mine.settled.set()
+        if not mine.client.is_open:
+            self._refusals.forget(mine.client)
 
     def _forget(self, client: DoorClient) -> None:
         """It has left: what is not answered yet is judged first."""
         if client not in self._submitted:
             self._refusals.forget(client)
 
-    def _count_pending(self, mine: _Submitted, ahead_bytes: int) -> None:
+    def _count_pending(self, mine: _Submitted) -> None:
+        """Nothing ahead of those who wait."""
         member = mine.pending
-        self._pending.count(member, mine.size + ahead_bytes)
-        mine.size_counted = member.size
-        mine.is_full = not self._pending.has_room(member.owner, member.address, 1)
+        self._count_pending_as(mine, mine.size + mine.size // AHEAD_PART)
+        room = self._pending
+        if room.used > self._ample_bytes and not room.has_room(member.owner, member.address, self._turn_bytes):
+            self._count_pending_as(mine, mine.size)
 
-    def _has_room(self, client: DoorClient) -> bool:
-        return self._pending.has_room(*share_of(client), 1)
+    def _count_pending_as(self, mine: _Submitted, size: int) -> None:
+        self._pending.count(mine.pending, size)
+        mine.size_counted = size
 
     def _let_in(self) -> None:
-        """One of those who wait, when the one before has come: it lets the next one in."""
-        while self._let is None and (turn := self._waiting.take()) is not None:
-            if not turn.done():  # cancelled
-                self._let = turn
-                turn.set_result(None)
+        """All of those who wait that have room: it is theirs until they have come, in the next step of the loop."""
+        let = list[_Submitted]()
+        while (turn := self._waiting.take()) is not None:
+            client, came = turn
+            if came.done():  # cancelled
+                continue
+            mine = self._submitted.get(client)
+            if mine is None:
+                mine = self._submitted[client] = _Submitted(client)
+            self._count_pending_as(mine, max(mine.size, mine.pending.size) + self._turn_bytes)
+            came.set_result(None)
+            mine.coming += 1
+            let.append(mine)
+        if let:
+            asyncio.get_running_loop().call_soon(self._end_turns, let)
 
-    def _has_come(self, turn: asyncio.Future[None]) -> None:
-        if self._let is turn:
-            self._let = None
+    def _end_turns(self, let: list[_Submitted]) -> None:
+        """They have come, and keep room for what they have submitted: perhaps nothing."""
+        for mine in let:
+            if mine.coming:
+                continue
+            if mine.messages:
+                self._count_pending(mine)
+            elif self._submitted.get(mine.client) is mine:
+                self._end(mine)
+        self._let_in()
+
+
+async def _settled(mine: _Submitted) -> None:
+    if mine.settled is None:
+        mine.settled = asyncio.Event()
+    await mine.settled.wait()
 
 
 def _stays() -> None:

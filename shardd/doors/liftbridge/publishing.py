@@ -11,10 +11,9 @@ from typing import Final, Protocol
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.publish_batches import Done, Outcome, Pending, is_plain, next_batch
+from shardd.doors.liftbridge.publish_batches import Batch, Done, Key, Outcome, Pending, Queue, is_plain, next_batch
 from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
-from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
@@ -44,35 +43,7 @@ _log = logging.getLogger(__name__)
 _NOTHING: Final = Outcome(Status.OK)
 
 
-class _Queue:
-    """What one client publishes to one partition, as the stream is now; it is there until nothing is left of it."""
-
-    __slots__ = ("client", "key", "partition", "stream", "subject", "waiting")
-
-    def __init__(self, client: DoorClient, stream: StreamInfo, partition: int, key: _Key) -> None:
-        self.client = client
-        self.key = key
-        self.stream = stream
-        self.partition = partition
-        self.subject = partition_subject(stream.subject, partition)
-        self.waiting: deque[Pending] = deque()
-
-
-_Key = tuple[DoorClient, int, int, int, int]
 _Turn = tuple[DoorClient, asyncio.Future[None]]
-
-
-class _Batch:
-    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one. `told`:
-    how many have heard of it."""
-
-    __slots__ = ("base", "client", "messages", "told")
-
-    def __init__(self, client: DoorClient, messages: list[Pending], base: Outcome) -> None:
-        self.client = client
-        self.messages = messages
-        self.base = base
-        self.told = 0
 
 
 class _Submitted:
@@ -110,10 +81,12 @@ class Publisher:
         self._gather_s = gather_s
         self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
-        self._queues: dict[_Key, _Queue] = {}
+        self._queues: dict[Key, Queue] = {}
         self._under_way = SharedRoom(UNDER_WAY_BYTES_MAX)
-        self._ready = PublishTurns[_Queue](self._under_way)  # nothing of these queues is under way
-        self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
+        self._ready = PublishTurns[Queue](
+            self._under_way, 1, self._has_sent_nothing
+        )  # nothing of these queues is under way
+        self._answered: deque[Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._hearing: Hearing | None = None
         self._refusals = Refusals()
@@ -122,7 +95,7 @@ class Publisher:
         self._submitted: dict[DoorClient, _Submitted] = {}
         self._turn_bytes = min(message_bytes_max + MESSAGE_OVERHEAD_BYTES, PENDING_BYTES_MAX // TURN_PART)
         self._ample_bytes = PENDING_BYTES_MAX // 4 - self._turn_bytes  # up to this, each share has room for a turn
-        self._waiting = PublishTurns[_Turn](self._pending, self._turn_bytes)
+        self._waiting = PublishTurns[_Turn](self._pending, self._turn_bytes, lambda client: False)  # these have
 
     def follow(self, hearing: Hearing) -> None:
         """From now on answers wait while it is behind: whoever publishes goes at the pace of those who hear."""
@@ -192,7 +165,7 @@ class Publisher:
         key = (client, stream.stream_id, stream.topic_id, stream.incarnation, partition)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(client, stream, partition, key)
+            queue = self._queues[key] = Queue(client, stream, partition, key)
             self._make_ready(queue)
         queue.waiting.append(Pending(message, size, expected_offset, fsync, done, refusal))
         mine = self._submitted.get(client)
@@ -216,7 +189,7 @@ class Publisher:
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
-    def _make_ready(self, queue: _Queue) -> None:
+    def _make_ready(self, queue: Queue) -> None:
         self._ready.put(queue.client, queue)
         self._be_due()
 
@@ -247,7 +220,11 @@ class Publisher:
         mine.sent += size
         self._under_way.count(mine.under_way, mine.sent if mine.sent > APART_BYTES else 0)
 
-    async def _send(self, queue: _Queue, batch: list[Pending], size: int) -> None:
+    def _has_sent_nothing(self, client: DoorClient) -> bool:
+        mine = self._submitted.get(client)
+        return mine is None or not mine.sent
+
+    async def _send(self, queue: Queue, batch: list[Pending], size: int) -> None:
         base = _NOTHING
         try:
             records, batch, base = self._encoded(queue, batch)
@@ -269,7 +246,7 @@ class Publisher:
         if base.status is not Status.OK:
             base = await self._refusals.judged(queue.client, queue.stream, base)
         self._count_under_way(queue.client, -size)
-        self._answered.append(_Batch(queue.client, batch, base))
+        self._answered.append(Batch(queue.client, batch, base))
         alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
         if len(queue.waiting) >= (1 if alone or not self._gather_s else GATHERED_MESSAGES):
             self._make_ready(queue)
@@ -280,7 +257,7 @@ class Publisher:
             del self._queues[queue.key]
             self._be_due()
 
-    def _encoded(self, queue: _Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
+    def _encoded(self, queue: Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
         """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
         turn, so that answers have the order of the messages."""
         bytes_max = self._message_bytes_max
@@ -404,7 +381,7 @@ def _stays() -> None:
     raise AssertionError("a message on its way does not give way")
 
 
-async def _stored(queue: _Queue, batch: list[Pending], records: list[bytes]) -> Outcome:
+async def _stored(queue: Queue, batch: list[Pending], records: list[bytes]) -> Outcome:
     """Of the first message. ShardError, WorkerLostError."""
     stream = queue.stream
     request = Publish(

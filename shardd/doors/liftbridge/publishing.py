@@ -83,9 +83,7 @@ class Publisher:
         self._message_bytes_max = message_bytes_max
         self._queues: dict[Key, Queue] = {}
         self._under_way = SharedRoom(UNDER_WAY_BYTES_MAX)
-        self._ready = PublishTurns[Queue](
-            self._under_way, 1, self._has_sent_nothing
-        )  # nothing of these queues is under way
+        self._ready = PublishTurns[Queue](self._under_way, 1, self._has_sent_nothing)  # not under way
         self._answered: deque[Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._hearing: Hearing | None = None
@@ -117,12 +115,13 @@ class Publisher:
     def has_room(self, client: DoorClient) -> bool:
         """Whether `room` returns at once. A client that has submitted nothing waits for no other one of its address
         while its user has room: so one message at a time comes through beside those who send ahead."""
-        if self._pending.used <= self._ample_bytes:
+        used = self._pending.used
+        if used <= self._ample_bytes:
             return True
         mine = self._submitted.get(client)
         owner, network = share_of(client)
         if mine is None or mine.size + mine.coming * self._turn_bytes < mine.pending.size:
-            return self._pending.leaves_as_much(owner, network)
+            return used <= PENDING_BYTES_MAX // 3 or self._pending.leaves_as_much(owner, network)
         return self._pending.has_room(owner, network, self._turn_bytes)
 
     async def room(self, client: DoorClient) -> None:

@@ -347,6 +347,11 @@ class SharedRoom(Room):
         if before is not None and before.member.owner != member.owner:
             before.passed += size
 
+    def leaves_as_much(self, owner: Hashable, address: str) -> bool:
+        """Whether the owner may still have as much as the address has: room for what is small, beside an address that
+        has its share."""
+        return self.has_room(owner, "", max(self._of_address.get((owner, address), 0) // 2, 1))
+
     @asynccontextmanager
     async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:
         """One place while within; waits for it as `take` does, and steps aside for so long."""

@@ -203,13 +203,15 @@ async def test_one_message_at_a_time_beside_a_client_of_its_address_that_sends_a
             assert await stored_at_once(publisher, one_by_one)
 
 
+@pytest.mark.parametrize("users", [1, 10])
 @on_loop
-async def test_line_for_room_ends_when_the_worker_goes_on() -> None:
+async def test_line_for_room_ends_when_the_worker_goes_on(users: int) -> None:
     """Turns of the loop are counted: each tells of so many messages at most, and after a stop of as many as without
     one."""
 
     async def stored_in_turns(count: int, *, stood_still: bool) -> int:
-        publisher, stored, workers = Publisher(1 << 20, gather_s=0.0), [0], [Worker() for _ in range(100)]
+        publisher, stored = Publisher(1 << 20, gather_s=0.0), [0]
+        workers = [Worker(1 + at % users, f"192.0.2.{at % 200}", 1 + at % users) for at in range(300)]
         message = NewMessage(bytes(1_000))
 
         async def publish(worker: Worker) -> None:

@@ -93,6 +93,7 @@ class Publisher:
         self._submitted: dict[DoorClient, _Submitted] = {}
         self._turn_bytes = min(message_bytes_max + MESSAGE_OVERHEAD_BYTES, PENDING_BYTES_MAX // TURN_PART)
         self._ample_bytes = PENDING_BYTES_MAX // 4 - self._turn_bytes  # up to this, each share has room for a turn
+        self._coming, self._coming_max = 0, max(self._ample_bytes // (2 * self._turn_bytes), 1)  # turns
         self._waiting = PublishTurns[_Turn](self._pending, self._turn_bytes, lambda client: False)  # these have
 
     def follow(self, hearing: Hearing) -> None:
@@ -140,6 +141,7 @@ class Publisher:
         finally:
             if came.done() and not came.cancelled():
                 self._submitted[client].coming -= 1
+                self._coming -= 1
 
     def submit(
         self,
@@ -342,9 +344,9 @@ class Publisher:
         mine.size_counted = size
 
     def _let_in(self) -> None:
-        """All of those who wait that have room: it is theirs until they have come, in the next step of the loop."""
+        """Those that wait and have room, which is theirs until the next step. Few at once: many would keep it all."""
         let = list[_Submitted]()
-        while (turn := self._waiting.take()) is not None:
+        while self._coming < self._coming_max and (turn := self._waiting.take()) is not None:
             client, came = turn
             if came.done():  # cancelled
                 continue
@@ -354,6 +356,7 @@ class Publisher:
             self._count_pending_as(mine, max(mine.size, mine.pending.size) + self._turn_bytes)
             came.set_result(None)
             mine.coming += 1
+            self._coming += 1
             let.append(mine)
         if let:
             asyncio.get_running_loop().call_soon(self._end_turns, let)

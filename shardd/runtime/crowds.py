@@ -317,12 +317,17 @@ class SharedRoom(Room):
         return left < 0 or (has_address > 0 and 2 * has_address > left)
 
     def _first_ones(self) -> list[_Turn]:
-        before = self._next_turn()
-        return [
-            *self._waiting.first_ones(
-                lambda turn: self._has_share(turn) and not self._gives_way(turn.member.owner, turn.size, before)
-            )
-        ]
+        """Up to the first one that fits: whose share is not full mostly does, and nobody gives way."""
+        before, found = self._next_turn(), list[_Turn]()
+
+        def may(turn: _Turn) -> bool:
+            return self._has_share(turn) and not self._gives_way(turn.member.owner, turn.size, before)
+
+        for turn in self._waiting.first_ones(may):
+            found.append(turn)
+            if self._used + turn.size <= self._max:
+                break
+        return found
 
     def _next_turn(self) -> _Turn | None:
         """The first in the line that others keep from its share, if any."""

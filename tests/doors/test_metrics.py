@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from shardd.protocol.codes import Code
 from tests.doors.http_server import HttpServer
-from tests.doors.metrics_server import OPEN_METRICS, MetricsServer, Scrape, ask, eventually
+from tests.doors.metrics_server import OPEN_METRICS, WAIT_S, MetricsServer, Scrape, ask, eventually
 from tests.support import wire
 
 ODD = 'a "b" \\c'  # a name that both formats must escape
@@ -189,6 +190,17 @@ def test_many_connections_and_heads_are_bounded(server: MetricsServer) -> None:
             each.close()
     eventually(lambda: _answers(server), server.log)
     assert server.ask("/healthz", {"X": "x" * 9000}).status == 431
+
+
+def test_body_of_a_request_that_offers_another_protocol_is_no_request(server: MetricsServer) -> None:
+    hidden = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    offer = b"Host: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    request = b"GET /readyz HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n%b" % (offer, len(hidden), hidden)
+    last = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(server.metrics_address, timeout=WAIT_S) as stream:
+        stream.sendall(request + last)
+        answer = b"".join(iter(lambda: stream.recv(65_536), b""))
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 200 ") == 2, answer
 
 
 def _answers(server: MetricsServer) -> bool:

@@ -355,6 +355,11 @@ class SharedRoom(Room):
         has_address = self._of_address.get((owner, address), 0) if self._of_addresses else 0
         return left < 0 or (has_address > 0 and 2 * has_address > left)
 
+    def leaves_as_much(self, owner: Hashable, address: str) -> bool:
+        """Whether the owner may still have as much as the address has: room for what is small, beside an address that
+        has its share."""
+        return self.has_room(owner, "", max(self._of_address.get((owner, address), 0) // 2, 1))
+
     @asynccontextmanager
     async def place(self, owner: Hashable, address: str) -> AsyncIterator[None]:
         """One place while within; waits for it as `take` does, and steps aside for so long."""

@@ -105,7 +105,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/publish_rpcs.py": dict.fromkeys(("UNANSWERED_MAX", "UNANSWERED_BYTES_MAX"), OF_ONE),
     "shardd/doors/liftbridge/publishing.py": {
         "TURN_MESSAGES_MAX": TURN,
-        **dict.fromkeys(("AHEAD_PART", "BURST_PART"), PART),
+        **dict.fromkeys(("AHEAD_PART", "TURN_PART"), PART),
     },
     "shardd/doors/liftbridge/refusals.py": {"STORED_IN_MAX": REMEMBERED},
     "shardd/doors/liftbridge/registry.py": {"_FIND_SHARE": PART},

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from shardd.doors.door import DoorClient
+from shardd.doors.liftbridge.router import partition_subject
 from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge.records import NewMessage
-from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET
+from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, StreamInfo
 
 BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
 
@@ -77,3 +79,33 @@ def next_batch(waiting: deque[Pending]) -> list[Pending]:
             break
         batch.append(waiting.popleft())
     return batch
+
+
+Key = tuple[DoorClient, int, int, int, int]
+
+
+class Queue:
+    """What one client publishes to one partition, as the stream is now; it is there until nothing is left of it."""
+
+    __slots__ = ("client", "key", "partition", "stream", "subject", "waiting")
+
+    def __init__(self, client: DoorClient, stream: StreamInfo, partition: int, key: Key) -> None:
+        self.client = client
+        self.key = key
+        self.stream = stream
+        self.partition = partition
+        self.subject = partition_subject(stream.subject, partition)
+        self.waiting: deque[Pending] = deque()
+
+
+class Batch:
+    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one. `told`:
+    how many have heard of it."""
+
+    __slots__ = ("base", "client", "messages", "told")
+
+    def __init__(self, client: DoorClient, messages: list[Pending], base: Outcome) -> None:
+        self.client = client
+        self.messages = messages
+        self.base = base
+        self.told = 0

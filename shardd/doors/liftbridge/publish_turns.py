@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from shardd.doors.door import DoorClient
@@ -23,18 +23,19 @@ def share_of(client: DoorClient) -> tuple[Hashable, str]:
 
 class PublishTurns(Generic[Item]):
     """Items that wait for a room, those of one client in their order. The next one is of a share that has `size_free`
-    left: a share that is full holds up no other one. Loop thread only."""
+    left: a share that is full holds up no other one. Nor does an address that has its share hold up a client of it that
+    has nothing of the room, as `has_nothing` says, while its user has room. Loop thread only."""
 
-    def __init__(self, room: SharedRoom, size_free: int = 1) -> None:
+    def __init__(self, room: SharedRoom, size_free: int, has_nothing: Callable[[DoorClient], bool]) -> None:
         self._room = room
         self._size_free = size_free
+        self._has_nothing = has_nothing
         self._owners: OrderedDict[Hashable, _Networks[Item]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._owners)
 
-    def put(self, client: DoorClient, item: Item, *, is_first: bool = False) -> None:
-        """`is_first`: before the client's other items."""
+    def put(self, client: DoorClient, item: Item) -> None:
         owner, network = share_of(client)
         networks = self._owners.get(owner)
         if networks is None:
@@ -45,10 +46,9 @@ class PublishTurns(Generic[Item]):
         items = clients.get(client)
         if items is None:
             items = clients[client] = deque()
-        if is_first:
-            items.appendleft(item)
-        else:
-            items.append(item)
+            if len(clients) > 1 and self._has_nothing(client) and not self._room.has_room(owner, network, 1):
+                clients.move_to_end(client, last=False)
+        items.append(item)
 
     @property
     def has_next(self) -> bool:
@@ -85,11 +85,13 @@ class PublishTurns(Generic[Item]):
             del self._owners[owner]
 
     def _next(self) -> tuple[Hashable, str] | None:
-        has_room, size = self._room.has_room, self._size_free
+        room, size = self._room, self._size_free
         for owner, networks in self._owners.items():
-            if len(networks) == 1 or has_room(owner, "", size):  # whatever its addresses have
-                for network in networks:
-                    if has_room(owner, network, size):
+            if len(networks) == 1 or room.has_room(owner, "", size):  # whatever its addresses have
+                for network, clients in networks.items():
+                    if room.has_room(owner, network, size) or (
+                        self._has_nothing(next(iter(clients))) and room.leaves_as_much(owner, network)
+                    ):
                         return owner, network
         return None
 

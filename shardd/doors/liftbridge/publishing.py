@@ -11,10 +11,9 @@ from typing import Final, Protocol
 
 from shardd.client.codec import encode_batch, records_of
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.publish_batches import Done, Outcome, Pending, is_plain, next_batch
+from shardd.doors.liftbridge.publish_batches import Batch, Done, Key, Outcome, Pending, Queue, is_plain, next_batch
 from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
-from shardd.doors.liftbridge.router import partition_subject
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
@@ -26,7 +25,7 @@ PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients: with th
 UNDER_WAY_BYTES_MAX: Final = 32 << 20  # sent to workers, and not answered yet
 APART_BYTES: Final = 2 << 10  # of each client, which count in no share: one small message at a time costs no count
 AHEAD_PART: Final = 8  # a client counts with 1/8 more than it has: most messages are not counted one by one
-BURST_PART: Final = 512  # a client that waits has a turn when 1/512 of all is free, and submits so much without waiting
+TURN_PART: Final = 16  # whoever waits has its turn when the largest message fits, and 1/16 of all is enough
 MESSAGE_OVERHEAD_BYTES: Final = 512  # what a message costs beside its bytes
 HEADER_OVERHEAD_BYTES: Final = 128  # and each of its headers
 TURN_MESSAGES_MAX: Final = BATCH_MESSAGES_MAX  # encoded in one turn of the loop, and told of, but
@@ -44,51 +43,24 @@ _log = logging.getLogger(__name__)
 _NOTHING: Final = Outcome(Status.OK)
 
 
-class _Queue:
-    """What one client publishes to one partition, as the stream is now; it is there until nothing is left of it."""
-
-    __slots__ = ("client", "key", "partition", "stream", "subject", "waiting")
-
-    def __init__(self, client: DoorClient, stream: StreamInfo, partition: int, key: _Key) -> None:
-        self.client = client
-        self.key = key
-        self.stream = stream
-        self.partition = partition
-        self.subject = partition_subject(stream.subject, partition)
-        self.waiting: deque[Pending] = deque()
-
-
-_Key = tuple[DoorClient, int, int, int, int]
-
-
-class _Batch:
-    """`messages`: those that are stored together, or refused with one outcome. `base`: that of the first one. `told`:
-    how many have heard of it."""
-
-    __slots__ = ("base", "client", "messages", "told")
-
-    def __init__(self, client: DoorClient, messages: list[Pending], base: Outcome) -> None:
-        self.client = client
-        self.messages = messages
-        self.base = base
-        self.told = 0
+_Turn = tuple[DoorClient, asyncio.Future[None]]
 
 
 class _Submitted:
     """What a client has submitted and has not heard of: `size`, of which workers have `sent`. `pending`, `under_way`:
-    its parts of the rooms; up to `size_counted` nothing more has to be counted. `is_full`: its share was full when it
-    was counted, or nothing was counted."""
+    its parts of the rooms; up to `size_counted` nothing more has to be counted. `coming`: turns that it was given, and
+    that have not come yet: each has room in `pending`."""
 
-    __slots__ = ("is_full", "messages", "pending", "sent", "settled", "size", "size_counted", "under_way")
+    __slots__ = ("client", "coming", "messages", "pending", "sent", "settled", "size", "size_counted", "under_way")
 
     def __init__(self, client: DoorClient) -> None:
         owner, network = share_of(client)
+        self.client = client
         self.pending = Member(owner, network, _stays, at_work=True)
         self.under_way = Member(owner, network, _stays, at_work=True)
-        self.size = self.sent = self.messages = 0
+        self.size = self.sent = self.messages = self.coming = 0
         self.size_counted = APART_BYTES
-        self.is_full = True
-        self.settled = asyncio.Event()
+        self.settled: asyncio.Event | None = None
 
 
 class Hearing(Protocol):
@@ -109,19 +81,19 @@ class Publisher:
         self._gather_s = gather_s
         self.arrived: Callable[[StreamInfo, int, int, int], None] = lambda stream, partition, end, timestamp_ns: None
         self._message_bytes_max = message_bytes_max
-        self._queues: dict[_Key, _Queue] = {}
+        self._queues: dict[Key, Queue] = {}
         self._under_way = SharedRoom(UNDER_WAY_BYTES_MAX)
-        self._ready = PublishTurns[_Queue](self._under_way)  # nothing of these queues is under way
-        self._answered: deque[_Batch] = deque()  # of which nobody has heard yet
+        self._ready = PublishTurns[Queue](self._under_way, 1, self._has_sent_nothing)  # not under way
+        self._answered: deque[Batch] = deque()  # of which nobody has heard yet
         self._is_due = False
         self._hearing: Hearing | None = None
         self._refusals = Refusals()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending = SharedRoom(PENDING_BYTES_MAX)
         self._submitted: dict[DoorClient, _Submitted] = {}
-        self._burst_bytes = PENDING_BYTES_MAX // BURST_PART
-        self._waiting = PublishTurns[asyncio.Future[None]](self._pending, self._burst_bytes)
-        self._let: asyncio.Future[None] | None = None  # one of these that has room, and has not come yet
+        self._turn_bytes = min(message_bytes_max + MESSAGE_OVERHEAD_BYTES, PENDING_BYTES_MAX // TURN_PART)
+        self._ample_bytes = PENDING_BYTES_MAX // 4 - self._turn_bytes  # up to this, each share has room for a turn
+        self._waiting = PublishTurns[_Turn](self._pending, self._turn_bytes, lambda client: False)  # these have
 
     def follow(self, hearing: Hearing) -> None:
         """From now on answers wait while it is behind: whoever publishes goes at the pace of those who hear."""
@@ -141,35 +113,33 @@ class Publisher:
         return sum(each.size for each in self._submitted.values())
 
     def has_room(self, client: DoorClient) -> bool:
-        """Whether `room` returns at once."""
-        mine = self._submitted.get(client)
-        if mine is not None and mine.size < mine.size_counted and not mine.is_full:
+        """Whether `room` returns at once. A client that has submitted nothing waits for no other one of its address
+        while its user has room: so one message at a time comes through beside those who send ahead."""
+        used = self._pending.used
+        if used <= self._ample_bytes:
             return True
-        return not self._waiting and self._let is None and self._has_room(client)
+        mine = self._submitted.get(client)
+        owner, network = share_of(client)
+        if mine is None or mine.size + mine.coming * self._turn_bytes < mine.pending.size:
+            return used <= PENDING_BYTES_MAX // 3 or self._pending.leaves_as_much(owner, network)
+        return self._pending.has_room(owner, network, self._turn_bytes)
 
     async def room(self, client: DoorClient) -> None:
         """Until the client may submit one message: whoever has waited for it submits without waiting for anything else
         in between. Users come in turn, and their clients: a share that is full holds up no other one."""
         if self.has_room(client):
             return
-        waited = False
-        while not waited or not self._has_room(client):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.put(client, turn, is_first=waited)
-            self._let_in()
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._waiting.drop(client, turn)
-                self._has_come(turn)
-                self._let_in()
-                raise
-            waited = True
-            self._has_come(turn)
-        mine = self._submitted.get(client)
-        if mine is not None and self._pending.has_room(*share_of(client), self._burst_bytes):
-            self._count_pending(mine, self._burst_bytes)
-        self._let_in()  # the next one sees what this one submits: it runs in a later step
+        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn: _Turn = (client, came)
+        self._waiting.put(client, turn)
+        try:
+            await came
+        except asyncio.CancelledError:
+            self._waiting.drop(client, turn)
+            raise
+        finally:
+            if came.done() and not came.cancelled():
+                self._submitted[client].coming -= 1
 
     def submit(
         self,
@@ -194,7 +164,7 @@ class Publisher:
         key = (client, stream.stream_id, stream.topic_id, stream.incarnation, partition)
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _Queue(client, stream, partition, key)
+            queue = self._queues[key] = Queue(client, stream, partition, key)
             self._make_ready(queue)
         queue.waiting.append(Pending(message, size, expected_offset, fsync, done, refusal))
         mine = self._submitted.get(client)
@@ -203,22 +173,22 @@ class Publisher:
         mine.messages += 1
         mine.size += size
         if mine.size > mine.size_counted:
-            self._count_pending(mine, mine.size // AHEAD_PART)
+            self._count_pending(mine)
 
     async def settled(self, client: DoorClient) -> None:
         """Until everything that the client has submitted is answered."""
         mine = self._submitted.get(client)
         if mine is not None:
-            await mine.settled.wait()
+            await _settled(mine)
 
     async def drained(self) -> None:
         """Until everything that has been submitted is answered."""
         while self._submitted:
-            await next(iter(self._submitted.values())).settled.wait()
+            await _settled(next(iter(self._submitted.values())))
 
     # ---- a turn of the loop: so many messages, whatever has come ----
 
-    def _make_ready(self, queue: _Queue) -> None:
+    def _make_ready(self, queue: Queue) -> None:
         self._ready.put(queue.client, queue)
         self._be_due()
 
@@ -229,7 +199,9 @@ class Publisher:
 
     def _take_turn(self) -> None:
         self._is_due = False
-        self._tell_some()
+        if self._answered:
+            self._tell_some()
+            self._let_in()
         left = TURN_MESSAGES_MAX
         while left > 0 and (queue := self._ready.take()) is not None:
             batch = next_batch(queue.waiting)
@@ -247,7 +219,11 @@ class Publisher:
         mine.sent += size
         self._under_way.count(mine.under_way, mine.sent if mine.sent > APART_BYTES else 0)
 
-    async def _send(self, queue: _Queue, batch: list[Pending], size: int) -> None:
+    def _has_sent_nothing(self, client: DoorClient) -> bool:
+        mine = self._submitted.get(client)
+        return mine is None or not mine.sent
+
+    async def _send(self, queue: Queue, batch: list[Pending], size: int) -> None:
         base = _NOTHING
         try:
             records, batch, base = self._encoded(queue, batch)
@@ -269,7 +245,7 @@ class Publisher:
         if base.status is not Status.OK:
             base = await self._refusals.judged(queue.client, queue.stream, base)
         self._count_under_way(queue.client, -size)
-        self._answered.append(_Batch(queue.client, batch, base))
+        self._answered.append(Batch(queue.client, batch, base))
         alone = queue.stream.settings.get(CONCURRENCY_CONTROL)  # each is a batch of its own
         if len(queue.waiting) >= (1 if alone or not self._gather_s else GATHERED_MESSAGES):
             self._make_ready(queue)
@@ -280,7 +256,7 @@ class Publisher:
             del self._queues[queue.key]
             self._be_due()
 
-    def _encoded(self, queue: _Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
+    def _encoded(self, queue: Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
         """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
         turn, so that answers have the order of the messages."""
         bytes_max = self._message_bytes_max
@@ -331,48 +307,80 @@ class Publisher:
         mine = self._submitted[client]
         mine.size -= sum(pending.size for pending in messages)
         mine.messages -= len(messages)
+        if mine.coming:
+            return  # it is counted when they have come
         counted = mine.size_counted
         if not mine.messages:
-            del self._submitted[client]
-            self._pending.count(mine.pending, 0)
-            mine.settled.set()
-            if not client.is_open:
-                self._refusals.forget(client)
+            self._end(mine)
         elif counted > APART_BYTES and mine.size + counted // (AHEAD_PART // 2) < counted:
-            self._count_pending(mine, mine.size // AHEAD_PART)
-        self._let_in()
+            self._count_pending(mine)
+
+    def _end(self, mine: _Submitted) -> None:
+        """Nothing of it is left."""
+        del self._submitted[mine.client]
+        self._pending.count(mine.pending, 0)
+        if mine.settled is not None:
+            mine.settled.set()
+        if not mine.client.is_open:
+            self._refusals.forget(mine.client)
 
     def _forget(self, client: DoorClient) -> None:
         """It has left: what is not answered yet is judged first."""
         if client not in self._submitted:
             self._refusals.forget(client)
 
-    def _count_pending(self, mine: _Submitted, ahead_bytes: int) -> None:
+    def _count_pending(self, mine: _Submitted) -> None:
+        """Nothing ahead of those who wait."""
         member = mine.pending
-        self._pending.count(member, mine.size + ahead_bytes)
-        mine.size_counted = member.size
-        mine.is_full = not self._pending.has_room(member.owner, member.address, 1)
+        self._count_pending_as(mine, mine.size + mine.size // AHEAD_PART)
+        room = self._pending
+        if room.used > self._ample_bytes and not room.has_room(member.owner, member.address, self._turn_bytes):
+            self._count_pending_as(mine, mine.size)
 
-    def _has_room(self, client: DoorClient) -> bool:
-        return self._pending.has_room(*share_of(client), 1)
+    def _count_pending_as(self, mine: _Submitted, size: int) -> None:
+        self._pending.count(mine.pending, size)
+        mine.size_counted = size
 
     def _let_in(self) -> None:
-        """One of those who wait, when the one before has come: it lets the next one in."""
-        while self._let is None and (turn := self._waiting.take()) is not None:
-            if not turn.done():  # cancelled
-                self._let = turn
-                turn.set_result(None)
+        """All of those who wait that have room: it is theirs until they have come, in the next step of the loop."""
+        let = list[_Submitted]()
+        while (turn := self._waiting.take()) is not None:
+            client, came = turn
+            if came.done():  # cancelled
+                continue
+            mine = self._submitted.get(client)
+            if mine is None:
+                mine = self._submitted[client] = _Submitted(client)
+            self._count_pending_as(mine, max(mine.size, mine.pending.size) + self._turn_bytes)
+            came.set_result(None)
+            mine.coming += 1
+            let.append(mine)
+        if let:
+            asyncio.get_running_loop().call_soon(self._end_turns, let)
 
-    def _has_come(self, turn: asyncio.Future[None]) -> None:
-        if self._let is turn:
-            self._let = None
+    def _end_turns(self, let: list[_Submitted]) -> None:
+        """They have come, and keep room for what they have submitted: perhaps nothing."""
+        for mine in let:
+            if mine.coming:
+                continue
+            if mine.messages:
+                self._count_pending(mine)
+            elif self._submitted.get(mine.client) is mine:
+                self._end(mine)
+        self._let_in()
+
+
+async def _settled(mine: _Submitted) -> None:
+    if mine.settled is None:
+        mine.settled = asyncio.Event()
+    await mine.settled.wait()
 
 
 def _stays() -> None:
     raise AssertionError("a message on its way does not give way")
 
 
-async def _stored(queue: _Queue, batch: list[Pending], records: list[bytes]) -> Outcome:
+async def _stored(queue: Queue, batch: list[Pending], records: list[bytes]) -> Outcome:
     """Of the first message. ShardError, WorkerLostError."""
     stream = queue.stream
     request = Publish(

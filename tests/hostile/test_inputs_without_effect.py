@@ -266,6 +266,7 @@ READERS: Final = {
     "shardd/doors/asgi.py": ("http/1: ", "metrics: ", "https"),
     "shardd/doors/liftbridge/nats_connection.py": ("nats: ",),
     "shardd/doors/liftbridge/serving.py": ("http/2: ", "grpc: "),
+    "shardd/doors/offers.py": ("http/1: ", "metrics: ", "https"),
     "shardd/doors/openings.py": ("https",),
     "shardd/doors/quic/connection.py": ("quic: ",),
     "shardd/doors/quic/flow.py": ("quic: ",),

@@ -72,12 +72,12 @@ class Segment(msgspec.Struct, frozen=True):
         state, manifest, compressed = source.state, source.manifest, source.kept is COMPRESSED
         file = SourceFile(state.st_dev, state.st_ino, state.st_mtime_ns)
         digest = self._known_digest(manifest, source.log_bytes)
-        known = manifest is None or not manifest.isolated  # else it has changed since its digest was taken
-        segment = (self._share(file, source.log_bytes, digest, by_digest=compressed) if known else None) or (
-            self._share_equal(
-                (None if compressed else self._link(source, file, digest, sparse_end))
-                or self._copy_sealed(source, file, digest, sparse_end)
-            )
+        shared = None
+        if manifest is None or not manifest.isolated:  # else it has changed since its digest was taken
+            shared = self._share(file, source.log_bytes, digest, by_digest=compressed)
+        segment = shared or self._share_equal(
+            (None if compressed else self._link(source, file, digest, sparse_end))
+            or self._copy_sealed(source, file, digest, sparse_end)
         )
         if sparse_end and digest is not None and manifest is not None and manifest.sealed is not None:
             return replace(segment, records=manifest.sealed.count)
@@ -107,8 +107,8 @@ class Segment(msgspec.Struct, frozen=True):
         return manifest.end_offset if fits else 0
 
     def _known_digest(self, manifest: Manifest | None, size_bytes: int) -> str | None:
-        """What the server found when it verified the sealed segment; None: it has to be read. So has one with messages
-        that were given up: they were damaged after the digest was taken."""
+        """The digest that the server found when it verified the sealed segment. None: it has to be read, as one
+        with isolated messages, which were damaged after that."""
         if manifest is None or manifest.sealed is None or manifest.isolated or self.following is None:
             return None
         sealed = manifest.sealed

@@ -179,7 +179,7 @@ class Histories:
         return messages
 
     def leave(self, place: Place) -> None:
-        """What was polled and not handed out another place has to read, or to miss."""
+        """Messages that were polled and not handed out are for another place, which reads them or misses them."""
         known = self._known.get(place.partition)
         if place.handed >= 0 and (known is None or known == place.history):
             self._reached[place.partition] = max(place.handed + 1, self._reached.get(place.partition, 0))
@@ -250,10 +250,12 @@ def is_another(place: Place, polled: Polled) -> bool:
 
 def gaps(place: Place, polled: Polled) -> list[tuple[int, int]]:
     """Ranges of offsets from the place on that are gone, but for those that were handed out before. Where a partition
-    is sparse only the removed ones. What is in front of the first message is no loss of a consumer that had no
+    is sparse only the removed ones. Offsets in front of the first message are not a loss of a consumer that had no
     position."""
-    found = [(max(begin, place.reached), end) for begin, end in _missing(place, polled)]
-    return [(begin, end) for begin, end in found if begin < end] if place.reached else found
+    found = _missing(place, polled)
+    if not place.reached:
+        return found
+    return [(max(begin, place.reached), end) for begin, end in found if end > place.reached]
 
 
 def _missing(place: Place, polled: Polled) -> list[tuple[int, int]]:

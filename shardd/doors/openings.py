@@ -62,11 +62,10 @@ class _Network:
 
 
 class Openings:
-    """Loop thread only. `cpu_s`: how much of the CPU this thread has used. `waiting`: steps without a turn yet."""
+    """Loop thread only. `cpu_s`: how much of the CPU this thread has used."""
 
     def __init__(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self.counts = HandshakeCounts()
-        self.waiting = 0
         self._cpu_s = cpu_s
         self._few: _Line = OrderedDict()
         self._of_proxies: _Line = OrderedDict()
@@ -79,6 +78,11 @@ class Openings:
         self._next_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Steps without a turn yet."""
+        return sum(len(network.entries) for network in self._waiting.values())
+
     def enter(self, host: str, step: Callable[[], None], *, of_proxy: bool = False) -> Entry:
         """It is called when its turn has come, unless it is left before. `of_proxy`: the host is a trusted proxy."""
         loop = asyncio.get_running_loop()
@@ -88,7 +92,6 @@ class Openings:
             network = self._waiting[key] = _Network(key, self._line_of(key, loop.time()))
         entry = Entry(network, step)
         network.entries[entry] = None
-        self.waiting += 1
         if self._timer is None:
             self._timer = loop.call_at(self._next_s, self._run)
         return entry
@@ -98,7 +101,6 @@ class Openings:
         network = entry.network
         if entry in network.entries:
             del network.entries[entry]
-            self.waiting -= 1
             self._drop_if_empty(network)
 
     def _drop_if_empty(self, network: _Network) -> None:
@@ -124,7 +126,6 @@ class Openings:
         pause = BEHIND_OTHERS if line is self._many else 1
         key, network = next(iter(line.items()))
         entry, _ = network.entries.popitem(last=False)
-        self.waiting -= 1
         self._drop_if_empty(network)
         began_s = self._cpu_s()
         try:

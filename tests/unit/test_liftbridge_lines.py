@@ -62,6 +62,13 @@ async def settled() -> None:
 Work = Callable[[Any], Awaitable[object]]
 
 
+async def begun(work: Work, workers: Workers) -> list[asyncio.Future[object]]:
+    """A crowd of one user's calls."""
+    crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
+    await settled()
+    return crowd
+
+
 def polls(partitions: Partitions) -> Work:
     return lambda call: partitions.poll(call, STREAM, 0, PollingKind.FIRST, 0, 1)
 
@@ -90,8 +97,7 @@ def test_user_behind_a_crowd_of_another_one_has_a_place_in_its_turn(
     @on_loop
     async def scenario() -> None:
         workers, work = Workers(), line(Partitions())
-        crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
-        await settled()
+        crowd = await begun(work, workers)
         assert workers.asked == ["many"] * (places // 2), "the crowd has its share"
         others = [asyncio.ensure_future(work(workers.call(f"other {number}"))) for number in range(places)]
         await settled()
@@ -117,8 +123,7 @@ def test_user_is_served_while_all_questions_of_another_one_are_stuck(
     @on_loop
     async def scenario() -> None:
         workers, work = Workers(), line(Partitions())
-        crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
-        await settled()
+        crowd = await begun(work, workers)
         for _ in range(2 * places):
             one = asyncio.ensure_future(work(workers.call("one")))
             await settled()

@@ -18,7 +18,7 @@ from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
 POLL_BYTES: Final = 8 << 20  # of one until its answer is there, then what the answer has
 POLLS_BYTES_MAX: Final = 128 << 20
 POLLS_OF_ADDRESS_BYTES_MAX: Final = 64 << 20  # here and below: of one user
-# With workers at a time, of a user one: whoever waits does so here and has no place at a worker. A worker that does not
+# With workers at a time, of a user one: further requests wait here, without a place at a worker. A worker that does not
 # answer keeps those of one user.
 SNAPSHOTS_MAX: Final = 3
 STORING_POLLS_MAX: Final = 12  # that store offsets, and are with a worker: they keep their room until it answers

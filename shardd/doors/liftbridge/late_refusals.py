@@ -79,7 +79,7 @@ class LateRefusals:
         self._looking = None
 
     async def _ask(self, owner: Hashable, client: DoorClient, late: list[_Late]) -> None:
-        """What is not answered for the time being waits again."""
+        """Acks about which no worker has said anything wait again."""
         may_send, again = dict[str, bool | None](), list[_Late]()
         for each in late:
             if each.stream not in may_send:

@@ -85,7 +85,7 @@ Key = tuple[DoorClient, int, int, int, int]
 
 
 class Queue:
-    """What one client publishes to one partition, as the stream is now; it is there until nothing is left of it."""
+    """Messages of one client to one partition, as the stream is now. The queue is there until all have left it."""
 
     __slots__ = ("client", "key", "partition", "stream", "subject", "waiting")
 

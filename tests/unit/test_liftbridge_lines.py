@@ -4,7 +4,7 @@ real server: tests/doors/test_liftbridge_lines.py."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ async def settled() -> None:
 Work = Callable[[Any], Awaitable[object]]
 
 
-async def begun(work: Work, workers: Workers) -> list[asyncio.Future[object]]:
+async def begun(work: Work, workers: Workers) -> Sequence[asyncio.Future[object]]:
     """A crowd of one user's calls."""
     crowd = [asyncio.ensure_future(work(workers.call("many"))) for _ in range(CROWD)]
     await settled()

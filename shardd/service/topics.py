@@ -25,8 +25,8 @@ from shardd.service.statistics import Statistics, Sums
 Summary = TypeVar("Summary")
 Kept = TypeVar("Kept")
 Keep = Callable[[Summary], Kept]
-"""What is kept of each summary until a long answer is whole. A transport keeps its encoded form: that is made in the
-same slice, and much smaller than the values."""
+"""The part of each summary that is kept until a long answer is whole. A dispatcher keeps the encoded form: it is made
+in the same slice, and much smaller than the values."""
 
 
 def topic_summary(topic: Topic, sums: Sums, settings: System) -> TopicSummary:

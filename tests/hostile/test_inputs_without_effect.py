@@ -278,7 +278,7 @@ NOT_OF_CLIENTS: Final = {
     "shardd/client/link.py": "a client; answers of its server",
     "shardd/doors/introductions.py": "one header of a trusted proxy: doors/test_http_introductions.py",
     "shardd/doors/links.py": "answers of workers",
-    "shardd/transport/door/connection.py": "frames of doors: doors/test_captured_door.py",
+    "shardd/dispatch/door/connection.py": "frames of doors: doors/test_captured_door.py",
 }
 _READS: Final = re.compile(
     r"^    (?:async )?def (?:data_received|buffer_updated|datagram_received)\(|grpc\.aio\.server\("

@@ -40,7 +40,7 @@ class Shared(NamedTuple):
 
 _CALLS: Final = "shardd/doors/liftbridge/calls.py"
 _QUIC: Final = "shardd/doors/quic/listener.py"
-_PLACES: Final = "shardd/transport/door/places.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
 _NATS: Final = "shardd/doors/liftbridge/nats_server.py"
 _POLLS: Final = "shardd/doors/http/polls.py"
 _BODIES: Final = "shardd/doors/http/bodies.py"

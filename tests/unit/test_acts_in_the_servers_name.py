@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 SHARDD: Final = Path(__file__).parents[2] / "shardd"
-PACKAGES: Final = ("doors", "transport", "service", "worker", "maintenance")
+PACKAGES: Final = ("doors", "dispatch", "service", "worker", "maintenance")
 ACTS: Final = {  # by what is done: where that may stand, and how it reads
     "a change as the first user": ("", re.compile(r"users\[ROOT_USER_ID\]")),
     "a request as the server": ("service/", re.compile(r"self\._server\(\)")),
@@ -40,7 +40,7 @@ ASKED: Final = {  # the question that stands before the act, in the same functio
     (PUBLISH, "publish_to_subject"): "_require_any",
     ("doors/liftbridge/nats_connection.py", "_log_in"): "may_be_anonymous",
     ("doors/liftbridge/cursor_rpcs.py", "set"): "_cursor",  # the right to read the stream
-    ("transport/door/requests.py", "handle"): "self._door != LIFTBRIDGE",
+    ("dispatch/door/requests.py", "handle"): "self._door != LIFTBRIDGE",
     (TASKS, "publish"): "_own",  # streams of the server itself only
     (TASKS, "poll"): "_own",
     (TASKS, "pause_partitions"): "require_found",

@@ -130,7 +130,7 @@ def test_connections_of_http_are_counted_by_network() -> None:
 def test_whatever_reads_an_address_in_a_door_goes_by_networks() -> None:
     """One that tells addresses apart and does not count them is named above, with the reason."""
     wrong = []
-    for path in sorted([*(SHARDD / "doors").rglob("*.py"), *(SHARDD / "transport").rglob("*.py")]):
+    for path in sorted([*(SHARDD / "doors").rglob("*.py"), *(SHARDD / "dispatch").rglob("*.py")]):
         name, text = str(path.relative_to(SHARDD)), path.read_text()
         if ADDRESS.search(text) and NETWORKS not in text and name not in NO_COUNTS:
             wrong.append(name)

@@ -12,6 +12,8 @@ from typing import Any, cast
 import pytest
 from grpc import StatusCode
 
+from shardd.dispatch.door import requests
+from shardd.dispatch.door.connection import BYTES_PER_TURN, STARTS_PER_TURN, DoorConnection
 from shardd.doors import asgi
 from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
@@ -30,8 +32,6 @@ from shardd.doors.quic.connection import HANDSHAKE_S, ClientConnection
 from shardd.doors.quic.listener import Listener
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.nats import NatsError
-from shardd.transport.door import requests
-from shardd.transport.door.connection import BYTES_PER_TURN, STARTS_PER_TURN, DoorConnection
 from tests.doors.nats_peers import linked
 from tests.support.on_loop import on_loop, until
 from tests.unit.test_liftbridge_ingest import View

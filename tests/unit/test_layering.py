@@ -17,7 +17,7 @@ ROWS = [
     {"service"},
     {"worker", "maintenance"},
     {"server", "client"},
-    {"transport"},
+    {"dispatch"},
     {"observability", "spark", "benchmark"},
     {"doors"},
     {"cli"},
@@ -109,6 +109,6 @@ def test_services_return_values_and_know_no_command_code() -> None:
         assert "protocol.codes" not in text and "ExtensionCode" not in text, path
 
 
-def test_only_whoever_starts_a_worker_knows_a_transport() -> None:
-    importing = {package for package, imported in edges() if imported == "transport"}
+def test_the_dispatch_package_is_imported_by_process_entry_points_only() -> None:
+    importing = {package for package, imported in edges() if imported == "dispatch"}
     assert importing == {"cli"}

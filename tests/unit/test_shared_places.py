@@ -14,7 +14,7 @@ from tests.unit.rooms import ROOMS, WRAPPERS
 from tests.unit.test_stored_bounds import BOUNDS as STORED
 
 BOUND: Final = re.compile(r"^(_?[A-Z][A-Z0-9_]*_(?:MAX|SHARE|PART))(?:: [^=]+)? = ", re.MULTILINE)
-FILES: Final = ("shardd/doors/", "shardd/transport/door/", "shardd/service/waiting.py", "shardd/service/given_up.py")
+FILES: Final = ("shardd/doors/", "shardd/dispatch/door/", "shardd/service/waiting.py", "shardd/service/given_up.py")
 
 ONE_THING: Final = "the size of one thing, which takes no place of another one"
 OF_ONE: Final = "what one connection, session, subscription or user has alone"
@@ -135,10 +135,10 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("DATAGRAM_BYTES_MAX", "HANDSHAKE_DATAGRAM_BYTES_MAX"), ONE_THING),
     },
     "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART", "NEWCOMER_MAX"), AFTERWARDS),
-    "shardd/transport/door/clients.py": {"_PORT_MAX": RANGE},
-    "shardd/transport/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},
-    "shardd/transport/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},
-    "shardd/transport/door/places.py": {
+    "shardd/dispatch/door/clients.py": {"_PORT_MAX": RANGE},
+    "shardd/dispatch/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},
+    "shardd/dispatch/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},
+    "shardd/dispatch/door/places.py": {
         **dict.fromkeys(("REQUESTS_MAX", "UNDER_WAY_BYTES_MAX"), ONE_DOOR),
         **dict.fromkeys(("HANDED_BYTES_MAX", "HANDED_POOL_PART", "HANDED_MAX"), "of `Handed`"),
         **dict.fromkeys(("HANDED_USER_SHARE", "HANDED_ONE_SHARE"), "of `Handed`"),
@@ -179,7 +179,7 @@ def test_bounds_of_doors_are_of_rooms_or_say_why_not() -> None:
     [
         ("shardd/doors/http/new.py", "NOTES_MAX: Final = 7\n", {"NOTES_MAX"}),
         ("shardd/doors/new.py", "_USER_SHARE: Final[int] = 2\n", {"_USER_SHARE"}),
-        ("shardd/transport/door/new.py", "POOL_PART = 8\n", {"POOL_PART"}),
+        ("shardd/dispatch/door/new.py", "POOL_PART = 8\n", {"POOL_PART"}),
         ("shardd/service/new.py", "NOTES_MAX = 7\n", set()),
         ("shardd/doors/new.py", "NOTES_S = 7\n", set()),
     ],

@@ -75,7 +75,7 @@ PYTHON: Final = {
     ("spark/pipelines/vacuum.py", "_file_system_s"): (1, "of a dry run that may not write; removes nothing"),
     ("spark/sinks/delta.py", "_add_action"): (1, "a stamp of a commit of Delta"),
     ("spark/stream.py", "ShardStreamReader._by_time"): (1, _SHOWN),
-    ("transport/door/clients.py", "DoorClients.open"): (1, _SHOWN),
+    ("dispatch/door/clients.py", "DoorClients.open"): (1, _SHOWN),
     ("worker/background.py", "_told"): (1, _SHOWN),
     ("worker/tls.py", "WorkerTls.figures"): (1, _SHOWN),
 }

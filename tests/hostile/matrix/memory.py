@@ -21,7 +21,7 @@ class Part(NamedTuple):
     expression: str
 
 
-_PLACES: Final = "shardd/transport/door/places.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
 _HTTP: Final = "shardd/doors/http"
 _LIFTBRIDGE: Final = "shardd/doors/liftbridge"
 _QUIC: Final = "shardd/doors/quic/listener.py"

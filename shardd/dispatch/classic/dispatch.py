@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from shardd.dispatch.classic.commands import command_table
 from shardd.engine import Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
@@ -17,7 +18,6 @@ from shardd.runtime import tracing
 from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
 from shardd.service.services import Services
-from shardd.transport.classic.commands import command_table
 
 _log = logging.getLogger(__name__)
 

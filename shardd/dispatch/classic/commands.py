@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from shardd.dispatch.classic import answers
+from shardd.dispatch.classic.answers import encoded, nothing, optional
 from shardd.protocol.account_replies import TokenSummary, UserDetails
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds
 from shardd.protocol.codes import Code
@@ -18,8 +20,6 @@ from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
 from shardd.service.services import Services
-from shardd.transport.classic import answers
-from shardd.transport.classic.answers import encoded, nothing, optional
 
 Request = TypeVar("Request")
 Value = TypeVar("Value")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from shardd.dispatch.iggy09.commands import READERS, commands_of
 from shardd.engine import Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol import iggy09, requests
@@ -20,7 +21,6 @@ from shardd.security import Rule, allowed
 from shardd.service.groups import ByEngine
 from shardd.service.registrations import FencedError
 from shardd.service.services import Services
-from shardd.transport.iggy09.commands import READERS, commands_of
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from shardd.dispatch.classic import answers
+from shardd.dispatch.classic.answers import optional
+from shardd.dispatch.classic.commands import Command, Commands, command_table
 from shardd.engine import batch_from_sent, records_to_form
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
@@ -20,9 +23,6 @@ from shardd.service.groups import NothingPolled
 from shardd.service.identity import Identity
 from shardd.service.messages import PolledMessages
 from shardd.service.services import Services
-from shardd.transport.classic import answers
-from shardd.transport.classic.answers import optional
-from shardd.transport.classic.commands import Command, Commands, command_table
 
 _LARGE_BYTES: Final = 65_536  # of records: they are read in a helper thread
 

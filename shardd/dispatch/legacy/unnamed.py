@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from shardd.dispatch.legacy.dispatch import LegacyDispatcher
 from shardd.engine import DIALECT_CLASSIC, Engine, RequestEvent
 from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.legacy.generations import OLD_LOGIN, generation_of_login, is_before_final_codes, release_of
 from shardd.service.services import Services
-from shardd.transport.legacy.dispatch import LegacyDispatcher
 from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)

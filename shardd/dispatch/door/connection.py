@@ -18,6 +18,11 @@ from typing import Any, Final, Protocol, cast
 
 import msgspec
 
+from shardd.dispatch.door.clients import DoorClients
+from shardd.dispatch.door.commands import WAIT, answer_bytes
+from shardd.dispatch.door.places import Handed, Places, Work
+from shardd.dispatch.door.requests import DoorFunctions, RequestHandler
+from shardd.dispatch.door.values import encode_value
 from shardd.protocol.door_frames import (
     CLIENT_CLOSED,
     PROOF_BYTES_MAX,
@@ -44,11 +49,6 @@ from shardd.runtime.asker import ASKER, Asker
 from shardd.runtime.networks import network_of_host
 from shardd.runtime.trust import door_kind
 from shardd.service.waiting import WAIT_MAX_MS
-from shardd.transport.door.clients import DoorClients
-from shardd.transport.door.commands import WAIT, answer_bytes
-from shardd.transport.door.places import Handed, Places, Work
-from shardd.transport.door.requests import DoorFunctions, RequestHandler
-from shardd.transport.door.values import encode_value
 from shardd.worker.doors import DoorParts
 
 PROOF_TIMEOUT_S: Final = 5.0

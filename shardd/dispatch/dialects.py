@@ -7,6 +7,10 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
+from shardd.dispatch.classic.dispatch import ClassicDispatcher
+from shardd.dispatch.iggy09.dispatch import Iggy09Dispatcher
+from shardd.dispatch.legacy.dispatch import LegacyDispatcher
+from shardd.dispatch.legacy.unnamed import UnnamedDispatcher
 from shardd.engine import DIALECT_CLASSIC, DIALECT_IGGY09, DIALECT_UNNAMED, Engine, RequestEvent, RouteMissEvent
 from shardd.metadata import Metadata
 from shardd.protocol.codes import Code
@@ -18,10 +22,6 @@ from shardd.runtime import tracing
 from shardd.security import Rule
 from shardd.service.identity import Identity
 from shardd.service.services import Services
-from shardd.transport.classic.dispatch import ClassicDispatcher
-from shardd.transport.iggy09.dispatch import Iggy09Dispatcher
-from shardd.transport.legacy.dispatch import LegacyDispatcher
-from shardd.transport.legacy.unnamed import UnnamedDispatcher
 from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)

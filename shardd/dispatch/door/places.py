@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
+from shardd.dispatch.door.clients import DoorClient
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
-from shardd.transport.door.clients import DoorClient
 
 REQUESTS_MAX: Final = 256
 UNDER_WAY_BYTES_MAX: Final = 64 << 20

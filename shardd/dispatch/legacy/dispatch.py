@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from shardd.dispatch.classic.commands import Commands
+from shardd.dispatch.legacy.commands import legacy_commands
 from shardd.engine import DIALECT_CLASSIC, DIALECT_UNNAMED, Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol.account_requests import UserRequest
@@ -26,8 +28,6 @@ from shardd.service import base
 from shardd.service.groups import ByEngine, group_of
 from shardd.service.offsets import consumer_id
 from shardd.service.services import Services
-from shardd.transport.classic.commands import Commands
-from shardd.transport.legacy.commands import legacy_commands
 
 _log = logging.getLogger(__name__)
 

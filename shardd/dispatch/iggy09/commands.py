@@ -11,6 +11,9 @@ import msgspec
 
 from shardd.config import codecs
 from shardd.config.schema import System
+from shardd.dispatch.classic.answers import is_large, is_long, joined, nothing, optional
+from shardd.dispatch.classic.commands import Command, Commands, command_table
+from shardd.dispatch.iggy09 import answers
 from shardd.metadata import Metadata
 from shardd.protocol import iggy09, requests, topic_change
 from shardd.protocol.account_replies import UserDetails
@@ -33,9 +36,6 @@ from shardd.protocol.topic_setting_table import ACK, codec_of
 from shardd.service.groups import NothingPolled
 from shardd.service.identity import Identity
 from shardd.service.services import Services
-from shardd.transport.classic.answers import is_large, is_long, joined, nothing, optional
-from shardd.transport.classic.commands import Command, Commands, command_table
-from shardd.transport.iggy09 import answers
 
 Read = Callable[[Reader], Any]
 _DURABLE: Final = "durable"

@@ -14,13 +14,13 @@ import socket
 import struct
 from typing import Final
 
+from shardd.dispatch.door.commands import LIFTBRIDGE, command_table
+from shardd.dispatch.door.connection import Counters, DoorConnection, Links
+from shardd.dispatch.door.notices import MetadataNotices
+from shardd.dispatch.door.places import Handed
+from shardd.dispatch.door.requests import DoorFunctions
+from shardd.dispatch.door.tasks import task_table
 from shardd.runtime.trust import Trust, door_kind
-from shardd.transport.door.commands import LIFTBRIDGE, command_table
-from shardd.transport.door.connection import Counters, DoorConnection, Links
-from shardd.transport.door.notices import MetadataNotices
-from shardd.transport.door.places import Handed
-from shardd.transport.door.requests import DoorFunctions
-from shardd.transport.door.tasks import task_table
 from shardd.worker.doors import DoorParts
 
 UNPROVEN_MAX: Final = 16  # connections that have not proven anything yet; a further one is closed

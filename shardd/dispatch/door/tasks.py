@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from shardd.dispatch.door.commands import LIFTBRIDGE, request_type
+from shardd.dispatch.door.values import decoder_of, keep_encoded
 from shardd.protocol.door_frames import Task
 from shardd.protocol.errors import ShardError, Status
 from shardd.service.services import Services
-from shardd.transport.door.commands import LIFTBRIDGE, request_type
-from shardd.transport.door.values import decoder_of, keep_encoded
 
 Run = Callable[[Any], Awaitable[object]]
 

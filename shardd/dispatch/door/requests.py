@@ -8,6 +8,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from shardd.dispatch.door.clients import DoorClient, DoorClients
+from shardd.dispatch.door.commands import LIFTBRIDGE, REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
+from shardd.dispatch.door.tasks import DoorTask, run_task
+from shardd.dispatch.door.values import encode_value, keep_encoded
 from shardd.protocol import account_requests, door_figures, requests
 from shardd.protocol.account_replies import LoggedIn as LoggedInUser
 from shardd.protocol.door_figures import What
@@ -32,10 +36,6 @@ from shardd.security import Rule
 from shardd.service import base
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity
-from shardd.transport.door.clients import DoorClient, DoorClients
-from shardd.transport.door.commands import LIFTBRIDGE, REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
-from shardd.transport.door.tasks import DoorTask, run_task
-from shardd.transport.door.values import encode_value, keep_encoded
 from shardd.worker.doors import DoorParts
 
 _LARGE_BYTES: Final = 4096  # of a request; what small ones cost is the same for everybody

@@ -1,10 +1,10 @@
-"""Check of `shardd doctor`: certificates and keys, when there is TLS."""
+"""Check of `shardd doctor`: certificates and keys of a server with TLS."""
 
 from __future__ import annotations
 
 import time
 
-from shardd.cli.doctor_report import Finding, ok, problem, warning
+from shardd.cli.doctor.report import Finding, ok, problem, warning
 from shardd.config.schema import Settings
 from shardd.server.tls_files import TlsError, read_tls
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import shardd
-from shardd.cli.doctor_report import Finding, Roots, ok, problem, warning
+from shardd.cli.doctor.report import Finding, Roots, ok, problem, warning
 from shardd.config.cgroups import cpu_quota, memory_limit_bytes
 from shardd.config.cpus import CpuAllocationError, allocate_cpus, memory_nodes
 from shardd.config.digits import number_of

@@ -1,4 +1,4 @@
-"""What a check of `shardd doctor` says, and where the checks look."""
+"""The findings of a check of `shardd doctor`, and the directories in which the checks look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shardd doctor`: what this machine means for the server with these settings. Commands beside it look into data."""
+"""`shardd doctor`: checks this machine for a server with the given settings. The commands beside it look into data."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from shardd.cli.doctor_host import host_findings
-from shardd.cli.doctor_log import log
-from shardd.cli.doctor_report import Finding, Level, Roots
-from shardd.cli.doctor_retention import retention_findings
-from shardd.cli.doctor_root import root_password
-from shardd.cli.doctor_state import state
-from shardd.cli.doctor_storage import storage_findings
-from shardd.cli.doctor_tls import tls_findings
+from shardd.cli.doctor.host import host_findings
+from shardd.cli.doctor.log import log
+from shardd.cli.doctor.report import Finding, Level, Roots
+from shardd.cli.doctor.retention import retention_findings
+from shardd.cli.doctor.root import root_password
+from shardd.cli.doctor.state import state
+from shardd.cli.doctor.storage import storage_findings
+from shardd.cli.doctor.tls import tls_findings
 from shardd.cli.options import ConfigFile, DataDirectory, settings_of
 from shardd.cli.output import harmless, printable
 from shardd.config.schema import Settings

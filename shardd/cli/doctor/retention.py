@@ -1,11 +1,11 @@
-"""Checks of `shardd doctor` about what topics keep and lose. Reads the data directory only."""
+"""Checks of `shardd doctor` of the retention of topics. They only read the data directory."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-from shardd.cli.doctor_report import Finding, ok, warning
+from shardd.cli.doctor.report import Finding, ok, warning
 from shardd.config.schema import Settings
 from shardd.config.units import format_size
 from shardd.log import layout, spool

@@ -1,5 +1,5 @@
-"""`shardd doctor log`: reads the logs and the stored offsets of a data directory whole, tells what is damaged, and
-isolates it on request."""
+"""`shardd doctor log`: reads all logs and all stored offsets of a data directory, lists the damage, and isolates it
+on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
-from shardd.cli.doctor_state import EXIT_DAMAGE
+from shardd.cli.doctor.state import EXIT_DAMAGE
 from shardd.cli.options import EXIT_USAGE, ConfigFile, settings_of
 from shardd.cli.output import printable
 from shardd.log.damage import DamagedRange

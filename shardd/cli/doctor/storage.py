@@ -1,4 +1,4 @@
-"""Checks of `shardd doctor`: data directory, file system, device, address. Nothing that a server uses is changed."""
+"""Checks of `shardd doctor`: data directory, file system, device, address. They change nothing that a server uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from shardd.cli.doctor_report import Finding, Level, Roots, ok, problem, warning
+from shardd.cli.doctor.report import Finding, Level, Roots, ok, problem, warning
 from shardd.config.schema import Settings, Tcp
 from shardd.config.units import format_size
 from shardd.server.address_lock import is_locked

@@ -19,7 +19,7 @@ from shardd.protocol.topic_setting_table import codec_of, settings_of_new
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import topic_would_take_a_name, would_take_a_name
+from shardd.service.liftbridge.lookup import topic_would_take_a_name, would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 
 Summary = TypeVar("Summary")

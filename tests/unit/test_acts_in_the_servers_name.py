@@ -16,7 +16,7 @@ PACKAGES: Final = ("doors", "dispatch", "service", "worker", "maintenance")
 ACTS: Final = {  # by what is done: where that may stand, and how it reads
     "a change as the first user": ("", re.compile(r"users\[ROOT_USER_ID\]")),
     "a request as the server": ("service/", re.compile(r"self\._server\(\)")),
-    "a change of the server": ("service/liftbridge_tasks.py", re.compile(r"self\._change\(")),
+    "a change of the server": ("service/liftbridge/tasks.py", re.compile(r"self\._change\(")),
     "a task of a door": ("", re.compile(r"door\.task\(")),
     "a login that a setting names": ("", re.compile(r"\.login_by_setting\b")),
     "a message to a NATS server": ("doors/", re.compile(r"\bnats\.publish\(|self\._send\((subject|inbox),")),
@@ -30,7 +30,7 @@ ACTS: Final = {  # by what is done: where that may stand, and how it reads
 LINK: Final = "doors/liftbridge/nats_link.py"
 PUBLISH: Final = "doors/liftbridge/publish_rpcs.py"
 SPREAD: Final = "doors/liftbridge/spread.py"
-TASKS: Final = "service/liftbridge_tasks.py"
+TASKS: Final = "service/liftbridge/tasks.py"
 ASKED: Final = {  # the question that stands before the act, in the same function
     (LINK, "announce"): "takes_stored",
     (LINK, "announce_own"): "takes_unstored",
@@ -55,7 +55,7 @@ ASKED_ELSEWHERE: Final = {
     ("doors/liftbridge/internal.py", "_done"): "what appends to InternalLog asks",
     ("doors/liftbridge/cursors.py", "_append"): "CursorRpcs.set asks",
     ("worker/worker.py", ""): "a partition has stored a message: its sender had the right",
-    ("service/liftbridge_resumptions.py", "_resume"): "a partition has stored a message: its sender had the right",
+    ("service/liftbridge/resumptions.py", "_resume"): "a partition has stored a message: its sender had the right",
 }
 NO_CALLER: Final = {
     (LINK, "_keep_client"): "liftbridge.nats.user is named for what comes from the NATS server",

@@ -89,9 +89,10 @@ def test_imports_are_found_wherever_they_stand() -> None:
 
 def service_commands() -> dict[str, str | None]:
     """Every command of a service (it is asked by an identity) with what it says that it returns."""
+    service = PACKAGE / "service"
     return {
-        f"{path.stem}.{node.name}": None if node.returns is None else ast.unparse(node.returns)
-        for path in sorted((PACKAGE / "service").glob("*.py"))
+        f"{path.relative_to(service).with_suffix('')}.{node.name}": node.returns and ast.unparse(node.returns)
+        for path in sorted(service.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.AsyncFunctionDef)
         and not node.name.startswith("_")
@@ -104,7 +105,7 @@ def test_services_return_values_and_know_no_command_code() -> None:
     assert len(commands) >= 45
     archive = {"snapshot.get_snapshot"}  # a ZIP archive is a value of bytes
     assert {name for name, returns in commands.items() if returns is None or "bytes" in returns} == archive
-    for path in (PACKAGE / "service").glob("*.py"):
+    for path in (PACKAGE / "service").rglob("*.py"):
         text = path.read_text()
         assert "protocol.codes" not in text and "ExtensionCode" not in text, path
 

@@ -1,5 +1,5 @@
-"""Consumer groups of Liftbridge (Lb 1.8): who may be a member, and what members have. A member is whoever may poll all
-its streams; it is seen, and removed, by whoever could be it."""
+"""Consumer groups of Liftbridge (Lb 1.8): the rights of members, and their partitions. A member needs the right to poll
+all its streams; any user with this right sees the member and may remove it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardd.security import Rule
 from shardd.security.permissions import may_be_member
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import require_permitted
+from shardd.service.liftbridge.lookup import require_permitted
 from shardd.service.long_answers import LongAnswers
 from shardd.service.topics import Keep, Kept
 

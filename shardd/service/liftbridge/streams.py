@@ -1,4 +1,4 @@
-"""Streams of Liftbridge: made, deleted, paused, set read only, told of
+"""Streams of Liftbridge: creates, deletes, pauses and lists them, and sets them read only
 (shardd/protocol/liftbridge/requests.py, docs/adr/0092-liftbridge-metadata.md)."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardd.protocol.topic_setting_table import settings_of_new
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import (
+from shardd.service.liftbridge.lookup import (
     LISTED_MAX,
     Found,
     describe,
@@ -42,7 +42,7 @@ from shardd.service.liftbridge_lookup import (
     require_change,
     require_permitted,
 )
-from shardd.service.liftbridge_settings import check_asked, message_expiry_us, topic_settings_of
+from shardd.service.liftbridge.settings import check_asked, message_expiry_us, topic_settings_of
 from shardd.service.long_answers import LongAnswers
 from shardd.service.topics import Keep, Kept
 

@@ -1,5 +1,5 @@
-"""What the server itself does for the door of Liftbridge, in nobody's name: its namespace and its own streams, what
-they hold, automatic pauses, members that were silent, and what a door has to know of all streams."""
+"""Tasks that the server does for the Liftbridge door in its own name: the namespace and the internal streams of the
+door and their messages, automatic pauses, the end of silent members, and the list of all streams for the door."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from shardd.security import ROOT_USER_ID, Rule
 from shardd.service import base
 from shardd.service.bounds import BoundsService
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_groups import without_assignments
-from shardd.service.liftbridge_lookup import LISTED_MAX, Found, describe, every_place, found_of, require_found
-from shardd.service.liftbridge_publish import LiftbridgePublishService, check_batch
-from shardd.service.liftbridge_settings import message_expiry_us, topic_settings_of
-from shardd.service.liftbridge_streams import topic_name
+from shardd.service.liftbridge.groups import without_assignments
+from shardd.service.liftbridge.lookup import LISTED_MAX, Found, describe, every_place, found_of, require_found
+from shardd.service.liftbridge.publish import LiftbridgePublishService, check_batch
+from shardd.service.liftbridge.settings import message_expiry_us, topic_settings_of
+from shardd.service.liftbridge.streams import topic_name
 from shardd.service.messages import POLLED_BYTES_MAX, PolledMessages
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 from shardd.service.topics import Keep, Kept

@@ -1,5 +1,5 @@
-"""What clients of Liftbridge publish, on its way into a partition: messages get a timestamp of their own each, and may
-expect an offset. A partition that is read only refuses them as it refuses everybody's."""
+"""Stores the messages that Liftbridge clients publish: each message gets its own timestamp, and may expect an offset. A
+partition that is read only refuses them, as it refuses native messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardd.runtime.aside import handed_over
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import Found, found_of, require_change
+from shardd.service.liftbridge.lookup import Found, found_of, require_change
 from shardd.service.partition_calls import PartitionCalls
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 

@@ -1,5 +1,5 @@
-"""Settings of a CreateStreamRequest as those of a topic (docs/adr/0092-liftbridge-metadata.md). A size or a time that
-the topic cannot have becomes the nearest one that it can."""
+"""Maps the settings of a CreateStreamRequest to settings of a topic (docs/adr/0092-liftbridge-metadata.md). A size or a
+time out of the bounds of a topic becomes the nearest permitted value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the door for Liftbridge has counted since it began: it tells one worker, which has it among its figures."""
+"""Counters of the Liftbridge door since its start. The door sends them to one worker, which shows them with its own."""
 
 from __future__ import annotations
 

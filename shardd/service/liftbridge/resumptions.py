@@ -1,5 +1,5 @@
-"""Ends the pause of partitions that have got messages of native clients. They are stored already; Liftbridge has that a
-publish resumes. Its own door resumes before it publishes."""
+"""Ends the pause of a partition that has stored messages of native clients: in Liftbridge a publish resumes a paused
+partition. The Liftbridge door itself resumes the partition before it publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of Liftbridge by name, and what they are told to be."""
+"""Finds streams of Liftbridge by name, and describes them for answers."""
 
 from __future__ import annotations
 

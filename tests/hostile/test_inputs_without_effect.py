@@ -264,7 +264,7 @@ READERS: Final = {
     "native/src/net/stream_tls.c": ("tls", "wss"),
     "native/src/net/stream_websocket.c": ("websocket: ",),
     "shardd/doors/asgi.py": ("http/1: ", "metrics: ", "https"),
-    "shardd/doors/liftbridge/nats_connection.py": ("nats: ",),
+    "shardd/doors/liftbridge/nats/connection.py": ("nats: ",),
     "shardd/doors/liftbridge/serving.py": ("http/2: ", "grpc: "),
     "shardd/doors/offers.py": ("http/1: ", "metrics: ", "https"),
     "shardd/doors/openings.py": ("https",),

@@ -27,7 +27,7 @@ ACTS: Final = {  # by what is done: where that may stand, and how it reads
     ),
     "the end of a pause": ("", re.compile(r"liftbridge_resumptions\.add\(")),
 }
-LINK: Final = "doors/liftbridge/nats_link.py"
+LINK: Final = "doors/liftbridge/nats/link.py"
 PUBLISH: Final = "doors/liftbridge/publish_rpcs.py"
 SPREAD: Final = "doors/liftbridge/spread.py"
 TASKS: Final = "service/liftbridge/tasks.py"
@@ -38,7 +38,7 @@ ASKED: Final = {  # the question that stands before the act, in the same functio
     (SPREAD, "send_ack"): "right_is_known",
     (SPREAD, "_hear"): "outcome.status is Status.OK",  # a stream has stored it: its owner has asked
     (PUBLISH, "publish_to_subject"): "_require_any",
-    ("doors/liftbridge/nats_connection.py", "_log_in"): "may_be_anonymous",
+    ("doors/liftbridge/nats/connection.py", "_log_in"): "may_be_anonymous",
     ("doors/liftbridge/cursor_rpcs.py", "set"): "_cursor",  # the right to read the stream
     ("dispatch/door/requests.py", "handle"): "self._door != LIFTBRIDGE",
     (TASKS, "publish"): "_own",  # streams of the server itself only
@@ -68,7 +68,7 @@ NO_CALLER: Final = {
     ("doors/liftbridge/group_clocks.py", "_expire"): "the clock of members that are silent",
     ("doors/liftbridge/idle_pauses.py", "_idle"): "the clock of idle partitions",
     ("doors/liftbridge/idle_pauses.py", "_pause"): "the clock of idle partitions",
-    ("doors/liftbridge/nats_figures.py", "tell_figures"): "counts of the door itself",
+    ("doors/liftbridge/nats/figures.py", "tell_figures"): "counts of the door itself",
     ("doors/handshake_counts.py", "tell_handshakes"): "counts of the door itself",
     ("doors/liftbridge/serving.py", "load"): "the start of the door",
     (TASKS, "_server"): "makes the identity; its users are above",

@@ -17,7 +17,7 @@ from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
 from shardd.doors.forwarded import PROXIES
 from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
-from shardd.doors.liftbridge.nats_connection import NatsConnection
+from shardd.doors.liftbridge.nats.connection import NatsConnection
 from shardd.doors.unread import Answers
 from tests.unit.test_quic_handshakes import Client, Wire, let_run, listening
 

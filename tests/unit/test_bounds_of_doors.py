@@ -18,13 +18,14 @@ from shardd.doors import asgi
 from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
-from shardd.doors.liftbridge import nats_audience, nats_link
 from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.metadata_rpcs import NAMES_OF_REQUEST_MAX, MetadataRpcs
-from shardd.doors.liftbridge.nats_audience import Audience, Subscription
-from shardd.doors.liftbridge.nats_link import NatsLink
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats import link as nats_link
+from shardd.doors.liftbridge.nats.audience import Audience, Subscription
+from shardd.doors.liftbridge.nats.link import NatsLink
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.status import RpcError
 from shardd.doors.quic import listener

@@ -8,10 +8,11 @@ from functools import partial
 
 import pytest
 
-from shardd.doors.liftbridge import nats_audience, nats_tellings
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_audience import Audience
-from shardd.doors.liftbridge.nats_tellings import LOOKS_PER_CLOCK, TURN_S, WAITING_MAX, Tellings
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats import tellings as nats_tellings
+from shardd.doors.liftbridge.nats.audience import Audience
+from shardd.doors.liftbridge.nats.tellings import LOOKS_PER_CLOCK, TURN_S, WAITING_MAX, Tellings
 from shardd.doors.liftbridge.publish_batches import Outcome
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.protocol.liftbridge.records import NewMessage

@@ -73,31 +73,31 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/internal.py": {"_PAYLOAD_BYTES_MAX": ONE_THING},
     "shardd/doors/liftbridge/losses.py": {"_SUBJECT_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/liftbridge/metadata_rpcs.py": {"NAMES_OF_REQUEST_MAX": ONE_THING},
-    "shardd/doors/liftbridge/nats_audience.py": {
+    "shardd/doors/liftbridge/nats/audience.py": {
         **dict.fromkeys(("SUBSCRIPTIONS_PER_CONNECTION_MAX", "_REMEMBERED_MATCHES_MAX"), OF_ONE),
         "SUBSCRIPTIONS_PER_USER_MAX": PART,
         **dict.fromkeys(("RIGHTS_MAX", "_REMEMBERED_SUBJECTS_MAX"), REMEMBERED),
         **dict.fromkeys(("HELD_MESSAGES_MAX", "HELD_BYTES_MAX", "HELD_STREAMS_MAX"), OF_ONE),
         **dict.fromkeys(("PASSED_OVER_AT_ONCE_MAX", "HEARINGS_AT_ONCE_MAX", "LOOKS_AT_ONCE_MAX"), TURN),
     },
-    "shardd/doors/liftbridge/nats_client.py": {
+    "shardd/doors/liftbridge/nats/client.py": {
         "PINGS_MAX": OF_ONE,
         "UNSENT_BYTES_MAX": OF_ONE,
         "SECRET_BYTES_MAX": ONE_THING,
     },
-    "shardd/doors/liftbridge/nats_connection.py": {
+    "shardd/doors/liftbridge/nats/connection.py": {
         **dict.fromkeys(("PINGS_MAX", "UNREAD_BYTES_MAX"), OF_ONE),
         "TURN_REQUESTS_MAX": TURN,
     },
-    "shardd/doors/liftbridge/nats_link.py": {"UNSENT_BYTES_MAX": OF_ONE},
-    "shardd/doors/liftbridge/nats_outbox.py": {"UNSENT_BYTES_MAX": OF_ONE},
-    "shardd/doors/liftbridge/nats_pool.py": {"USER_SHARE": PART},
-    "shardd/doors/liftbridge/nats_server.py": {"STRANGERS_MAX": STRANGERS},
-    "shardd/doors/liftbridge/nats_subscriptions.py": {
+    "shardd/doors/liftbridge/nats/link.py": {"UNSENT_BYTES_MAX": OF_ONE},
+    "shardd/doors/liftbridge/nats/outbox.py": {"UNSENT_BYTES_MAX": OF_ONE},
+    "shardd/doors/liftbridge/nats/pool.py": {"USER_SHARE": PART},
+    "shardd/doors/liftbridge/nats/server.py": {"STRANGERS_MAX": STRANGERS},
+    "shardd/doors/liftbridge/nats/subscriptions.py": {
         "SUBSCRIPTIONS_MAX": "subscriptions of the server's own, for its streams",
         "APART_MAX": ONE_THING,
     },
-    "shardd/doors/liftbridge/nats_tellings.py": dict.fromkeys(
+    "shardd/doors/liftbridge/nats/tellings.py": dict.fromkeys(
         ("WAITING_MAX", "WAITING_BYTES_MAX"), "publishers wait while anything is here: it fills at their pace"
     ),
     "shardd/doors/liftbridge/options.py": {"ADDRESS_SHARE": ACCEPTED},

@@ -33,8 +33,8 @@ def primitives(tree: ast.AST) -> list[str]:
 
 LINES: Final = {
     "doors/liftbridge/live_users.py": (["Lock"], "one question to a worker, whose answer is that of all that wait"),
-    "doors/liftbridge/nats_audience.py": (["Lock"], "held for one turn of the loop"),
-    "doors/liftbridge/nats_link.py": (["Condition"], "left while its tasks wait; nothing is awaited in it"),
+    "doors/liftbridge/nats/audience.py": (["Lock"], "held for one turn of the loop"),
+    "doors/liftbridge/nats/link.py": (["Condition"], "left while its tasks wait; nothing is awaited in it"),
     "doors/liftbridge/registry.py": (["Lock", "Condition"], "as live_users.py; left while its tasks wait"),
     "doors/liftbridge/turns.py": (["Lock"], "changes of one partition of cursors wait for the same device"),
     "doors/quic/connection.py": (["Semaphore", "Lock"], "of one connection"),

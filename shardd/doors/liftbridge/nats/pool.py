@@ -1,9 +1,9 @@
-"""What clients of NATS make the door keep: bytes and subscriptions of all. A user has at most as much of them as he
+"""The shared rooms for bytes and subscriptions of all NATS clients. A user has at most as much of a room as the user
 leaves to others.
 
-A member of such a room is a connection, or a user. It counts what is there, and does not give way: a connection without
-room is not read on, or is closed (nats_connection.py, nats_outbox.py, nats_audience.py). Each connection has some bytes
-apart, which are not of the room: what others have does not touch it while it keeps to these. A stranger has no more."""
+A member of such a room is a connection, or a user. A member does not give way: a connection without room is not read
+on, or is closed (connection.py, outbox.py, audience.py). Each connection has some bytes of its own outside the room,
+which other connections cannot take. A connection without a login has only these."""
 
 from __future__ import annotations
 

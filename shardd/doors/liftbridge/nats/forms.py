@@ -1,4 +1,4 @@
-"""NATS in the form that the settings want: a link to a server, a server of this door's own, or none."""
+"""The form of NATS that the settings name: a link to a NATS server, a NATS server of the door itself, or no NATS."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.late_refusals import LateRefusals
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_link import NatsLink
-from shardd.doors.liftbridge.nats_server import NatsServer
+from shardd.doors.liftbridge.nats.link import NatsLink
+from shardd.doors.liftbridge.nats.server import NatsServer
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry import Registry

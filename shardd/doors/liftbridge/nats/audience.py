@@ -1,9 +1,9 @@
-"""Who hears what is published, of those who have subscribed at this server (docs/protocol/nats.md#rights).
+"""The subscribers of this server, and the messages that each of them hears (docs/protocol/nats.md#rights).
 
-A message on a subject of streams is heard by users who may poll one of those that have stored it: a stream that refuses
-it lets nobody hear it. Every other subject, inboxes among them, belongs to the user who publishes there: only
-subscriptions of the same user hear it. So nobody can listen to what belongs to others, or speak in their place,
-whatever subject he names."""
+If streams have the subject of a message, the users hear it that may poll one of the streams that have stored it; a
+message that every stream refuses has no hearer. Every other subject, inboxes among them, belongs to the user that
+publishes there: only subscriptions of the same user hear it. So no user can listen to subjects of other users, or
+publish in their place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, Protocol
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.nats_pool import member_of
-from shardd.doors.liftbridge.nats_tellings import Tellings
+from shardd.doors.liftbridge.nats.pool import member_of
+from shardd.doors.liftbridge.nats.tellings import Tellings
 from shardd.doors.liftbridge.subject_table import SubjectTable
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError

@@ -1,4 +1,4 @@
-"""What a connection of a NATS client sees of the server that it belongs to."""
+"""The part of the NATS server that a connection of a client sees."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
-from shardd.doors.liftbridge.nats_audience import Audience
+from shardd.doors.liftbridge.nats.audience import Audience
 from shardd.runtime.crowds import SharedRoom
 
 if TYPE_CHECKING:
-    from shardd.doors.liftbridge.nats_connection import NatsConnection
+    from shardd.doors.liftbridge.nats.connection import NatsConnection
 
 
 class NatsLimits(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""The connection to a NATS server (Lb 4): what is published there is stored, and what is published here is told there.
-Core NATS delivers at most once: every message that could not be stored, and every time without a connection, is counted
-and said."""
+"""The connection to a NATS server (Lb 4): the door stores messages that are published there, and publishes there the
+messages of its own clients. Core NATS delivers at most once: the door counts and logs every message that it could not
+store, and every loss of the connection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shardd.config.liftbridge import LiftbridgeNats
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Arrived, Ingest, Stored
 from shardd.doors.liftbridge.losses import Loss
-from shardd.doors.liftbridge.nats_client import NatsClient, connect_options, number_of, wants_tls
-from shardd.doors.liftbridge.nats_figures import tell_figures
-from shardd.doors.liftbridge.nats_outward import Outward
-from shardd.doors.liftbridge.nats_subscriptions import AllWanted, Wanted
+from shardd.doors.liftbridge.nats.client import NatsClient, connect_options, number_of, wants_tls
+from shardd.doors.liftbridge.nats.figures import tell_figures
+from shardd.doors.liftbridge.nats.outward import Outward
+from shardd.doors.liftbridge.nats.subscriptions import AllWanted, Wanted
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.door_frames import Purpose
 from shardd.protocol.errors import ShardError

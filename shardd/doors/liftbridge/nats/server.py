@@ -1,5 +1,5 @@
-"""The door as a NATS server of its own (docs/protocol/nats.md): publishers of Liftbridge need no other one on the same
-machine. Clients without a login come from this machine only, and only where a setting says as whom they act."""
+"""The door as a NATS server (docs/protocol/nats.md): publishers of Liftbridge need no other NATS server on the machine.
+A client without a login must come from this machine, and needs a setting that names the user for it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest, Stored
-from shardd.doors.liftbridge.nats_audience import Audience, Message, Telling
-from shardd.doors.liftbridge.nats_connection import READ_BYTES, NatsConnection
-from shardd.doors.liftbridge.nats_figures import tell_figures
-from shardd.doors.liftbridge.nats_house import NatsLimits
-from shardd.doors.liftbridge.nats_pool import USER_SHARE
+from shardd.doors.liftbridge.nats.audience import Audience, Message, Telling
+from shardd.doors.liftbridge.nats.connection import READ_BYTES, NatsConnection
+from shardd.doors.liftbridge.nats.figures import tell_figures
+from shardd.doors.liftbridge.nats.house import NatsLimits
+from shardd.doors.liftbridge.nats.pool import USER_SHARE
 from shardd.doors.taking import bound
 from shardd.protocol.nats import PROTOCOL, VERSION, encode_info
 from shardd.runtime.crowds import SharedRoom

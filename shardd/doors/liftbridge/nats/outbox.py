@@ -1,11 +1,11 @@
-"""What is on its way to a NATS client: written once in a turn of the loop, and bounded."""
+"""The bytes on their way to a NATS client: bounded, and written once in a turn of the loop."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
 
-from shardd.doors.liftbridge.nats_pool import charge, member_of
+from shardd.doors.liftbridge.nats.pool import charge, member_of
 from shardd.runtime.crowds import Room
 
 UNSENT_BYTES_MAX: Final = 1 << 20  # of one connection: what another message may come behind

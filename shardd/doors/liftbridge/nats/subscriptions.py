@@ -1,6 +1,6 @@
-"""Which subscriptions at a NATS server bring all messages of all streams: one for each subject of a partition and queue
-group, whichever streams have it. A stream with many partitions and no group has one for all of them but the first, and
-what comes there on other subjects is not its own."""
+"""The subscriptions at a NATS server that bring all messages of all streams: one for each pair of a subject of a
+partition and a queue group, shared by all streams with that pair. A stream with many partitions and no group has one
+subscription for all partitions but the first; the door ignores messages on other subjects that come there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What streams have stored is told to one user after the other. With thousands of users that takes longer than a turn
-of the loop may: the rest waits for the next turn, and what is stored meanwhile waits behind it, so each user hears in
-the order in which streams have stored."""
+"""Tells stored messages to one user after the other. With thousands of users that takes longer than a turn of the loop
+may take: the other users wait for the next turn, and messages that are stored meanwhile wait behind them, so each user
+hears messages in the order in which streams have stored them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""nats-py as the door uses it: one connection until it is lost, with what is delivered handed over at once, and logins
-that never go over a connection without the TLS that was asked for.
+"""nats-py as the door uses it: one connection until it is lost. Each delivered message is handed over at once, and a
+login is never sent without TLS if the settings want TLS.
 
-`_process_msg`, `_connect_command` and `_id` are not of its public side: its version is fixed in pyproject.toml, and
-tests/doors/test_liftbridge_nats_link.py shows that they are called."""
+`_process_msg`, `_connect_command` and `_id` are private names of nats-py: pyproject.toml fixes its version, and
+tests/doors/test_liftbridge_nats_link.py shows that nats-py calls them."""
 
 from __future__ import annotations
 

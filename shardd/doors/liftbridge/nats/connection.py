@@ -1,4 +1,4 @@
-"""One connection of a NATS client to this server: what it sends, piece by piece, and what it hears."""
+"""One connection of a NATS client to this server: reads requests piece by piece, and sends the messages it hears."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Final, cast
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.ingest import Arrived, Stored
 from shardd.doors.liftbridge.losses import Loss
-from shardd.doors.liftbridge.nats_audience import Message, Subscription, Telling
-from shardd.doors.liftbridge.nats_house import House
-from shardd.doors.liftbridge.nats_outbox import Outbox
-from shardd.doors.liftbridge.nats_pool import NOBODY, charge, member_of
+from shardd.doors.liftbridge.nats.audience import Message, Subscription, Telling
+from shardd.doors.liftbridge.nats.house import House
+from shardd.doors.liftbridge.nats.outbox import Outbox
+from shardd.doors.liftbridge.nats.pool import NOBODY, charge, member_of
 from shardd.doors.links import WorkerLostError
 from shardd.doors.taking import Connection, Taking, reset_at_close
 from shardd.protocol.door_frames import Purpose

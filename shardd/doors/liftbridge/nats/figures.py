@@ -1,4 +1,4 @@
-"""Counters of NATS, told to a worker now and then: they are among its figures (docs/extensions.md#get-metrics)."""
+"""Sends the counters of NATS to a worker at intervals; the worker shows them (docs/extensions.md#get-metrics)."""
 
 from __future__ import annotations
 

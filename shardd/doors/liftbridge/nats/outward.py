@@ -1,5 +1,5 @@
-"""Subjects that the door may send to at a NATS server. It sends there with its own login, so a client that could choose
-any subject would speak in the server's name: to services behind the NATS server, and to inboxes of other users.
+"""The subjects to which the door may send at a NATS server. The door sends there with its own login, so a client that
+could choose any subject would speak for the door: to services behind the NATS server, and to inboxes of other users.
 
 | what is sent | where to |
 |---|---|

@@ -19,7 +19,7 @@ from shardd.migration.liftbridge_log import (
 )
 from shardd.migration.liftbridge_streams import SourcePartition
 from shardd.migration.liftbridge_values import VARIABLE, Opener, SealedError, looks_sealed
-from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, UnstorableError, stored
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
 _LOOKED_AT: Final = 256  # records that tell on which subjects a partition gets messages, and whether it is encrypted
@@ -152,7 +152,7 @@ class PartitionReader:
             value = record.value
             if self.figures.encrypted and value and self._opener is not None:
                 value = self._opener.open(value)
-            message = NewMessage(value, record.key, headers, subject or self._subject, reply)
+            message = LiftbridgeMessage(value, record.key, headers, subject or self._subject, reply)
             return stored(message, self._subject, MESSAGE_PAYLOAD_BYTES_MAX)
         except SealedError as error:
             kind, about = DamageKind.SEALED, str(error)

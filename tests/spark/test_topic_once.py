@@ -24,7 +24,7 @@ from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_once, topic_options, topic_stored
 from shardd.spark.sinks.topic import JournalGoneError, RowsSent, Work
 from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, State, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, TakenOverError, TaskProducer
 from shardd.spark.sinks.topic_sender import DeliveryError
 from shardd.spark.sinks.topic_server import NoProducersError
 from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
@@ -384,7 +384,7 @@ def test_the_histories_find_producers_that_are_not_agreed(
     """Attempts beside each other do not end each other's epochs."""
     claim = Journal.claim
 
-    def own(self: Journal, run: str, wanted: Claim) -> State:
+    def own(self: Journal, run: str, wanted: Claim) -> JournalState:
         state = claim(self, run, wanted)
         return replace(state, tasks={**state.tasks, wanted.task: TaskProducer(wanted.producer)})
 

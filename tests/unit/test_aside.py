@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
-from shardd.dispatch.door.clients import DoorClient
+from shardd.dispatch.door.clients import ClientRecord
 from shardd.dispatch.door.places import (
     ASIDE_BYTES_MAX,
     ASIDE_BYTES_MIN,
@@ -53,7 +53,9 @@ class Crowd:
     ) -> Work:
         session = Session(1, 1, "192.0.2.1:1", 0)
         session.set_user(user, user)
-        work = Work(1, frame_bytes, frame_bytes + answer_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
+        work = Work(
+            1, frame_bytes, frame_bytes + answer_bytes, False, False, 0.0, ClientRecord(1, "192.0.2.1", session)
+        )
         self.places.enter(work)
         work.task = asyncio.get_running_loop().create_task((does or self._execute)(name, work))
         return work

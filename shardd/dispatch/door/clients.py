@@ -46,8 +46,9 @@ def parse_address(address: str) -> tuple[str, str]:
     return str(parsed), f"{whole}:{number}"
 
 
-class DoorClient(msgspec.Struct, eq=False):
-    """`handle`: of its login, None without one. `authenticated`: as it is counted."""
+class ClientRecord(msgspec.Struct, eq=False):
+    """The record that a worker keeps of one client of a door. `handle`: the handle of its login, None without a login.
+    `authenticated`: whether it is counted among the clients with a login."""
 
     number: int
     host: str
@@ -83,16 +84,16 @@ class DoorClients:
         self._count_all = count
         self._expired = expired
         self._numbers = itertools.count(1)
-        self._clients: dict[int, DoorClient] = {}
-        self._by_handle: dict[int, DoorClient] = {}
+        self._clients: dict[int, ClientRecord] = {}
+        self._by_handle: dict[int, ClientRecord] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    def __iter__(self) -> Iterator[DoorClient]:
+    def __iter__(self) -> Iterator[ClientRecord]:
         return iter(self._clients.values())
 
-    def open(self, address: str) -> DoorClient:
+    def open(self, address: str) -> ClientRecord:
         """`ShardError` 8 when there is no room for it, as a connection would hear."""
         host, whole = parse_address(address)
         if self._count_all() >= self._clients_max or not self._engine.client_enter(host):
@@ -100,26 +101,26 @@ class DoorClients:
         connection = (next(_connections) & 0xFFFF_FFFF) << 32 | _NO_SOCKET
         transport = _TRANSPORTS.get(self._door, TRANSPORT_TCP)
         session = self._sessions.open(connection, whole, time.time_ns() // 1000, self._door, transport)
-        client = DoorClient(next(self._numbers), host, session)
+        client = ClientRecord(next(self._numbers), host, session)
         self._clients[client.number] = client
         self._wait_for_login(client)
         return client
 
-    def get(self, number: int) -> DoorClient:
+    def get(self, number: int) -> ClientRecord:
         """`ShardError` 100."""
         client = self._clients.get(number)
         if client is None:
             raise ShardError(Status.CLIENT_NOT_FOUND, f"client {number}")
         return client
 
-    def of_handle(self, handle: int) -> DoorClient:
+    def of_handle(self, handle: int) -> ClientRecord:
         """The client with that login. `ShardError` 40 when there is none (any more)."""
         client = self._by_handle.get(handle)
         if client is None or client.session.removed or client.session.user_id is None:
             raise ShardError(Status.UNAUTHENTICATED, "no login has this handle")
         return client
 
-    def logged_in(self, client: DoorClient) -> int:
+    def logged_in(self, client: ClientRecord) -> int:
         """Right after a service has noted the login in the session: its handle."""
         self._forget_handle(client)
         self._count(client, authenticated=True)
@@ -127,11 +128,11 @@ class DoorClients:
         self._by_handle[client.handle] = client
         return client.handle
 
-    def logged_out(self, client: DoorClient) -> None:
+    def logged_out(self, client: ClientRecord) -> None:
         self._forget_handle(client)
         self._count(client, authenticated=False)
 
-    def close(self, client: DoorClient) -> None:
+    def close(self, client: ClientRecord) -> None:
         """One that is closed already is no error."""
         if self._clients.pop(client.number, None) is None:
             return
@@ -144,12 +145,12 @@ class DoorClients:
         for client in [*self._clients.values()]:
             self.close(client)
 
-    def _forget_handle(self, client: DoorClient) -> None:
+    def _forget_handle(self, client: ClientRecord) -> None:
         if client.handle is not None:
             del self._by_handle[client.handle]
             client.handle = None
 
-    def _count(self, client: DoorClient, *, authenticated: bool) -> None:
+    def _count(self, client: ClientRecord, *, authenticated: bool) -> None:
         if client.authenticated != authenticated:
             client.authenticated = authenticated
             self._engine.client_authenticated(authenticated)
@@ -158,16 +159,16 @@ class DoorClients:
         else:
             self._wait_for_login(client)
 
-    def _wait_for_login(self, client: DoorClient) -> None:
+    def _wait_for_login(self, client: ClientRecord) -> None:
         self._stop_timer(client)
         loop = asyncio.get_running_loop()
         client.login_timer = loop.call_later(self._login_timeout_s, self._expire, client)
 
-    def _stop_timer(self, client: DoorClient) -> None:
+    def _stop_timer(self, client: ClientRecord) -> None:
         if client.login_timer is not None:
             client.login_timer.cancel()
             client.login_timer = None
 
-    def _expire(self, client: DoorClient) -> None:
+    def _expire(self, client: ClientRecord) -> None:
         self.close(client)
         self._expired(client.number, Status.UNAUTHENTICATED)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.dispatch.door.clients import DoorClient
+from shardd.dispatch.door.clients import ClientRecord
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.crowds import FullError, Member, Room, SharedRoom
 
@@ -44,7 +44,7 @@ class Work(msgspec.Struct, eq=False):
     is_login: bool
     is_wait: bool
     due_s: float
-    client: DoorClient | None = None
+    client: ClientRecord | None = None
     answered: bool = False
     task: asyncio.Task[None] | None = None
     waiting: Member | None = None

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from shardd.dispatch.door.clients import DoorClient, DoorClients
+from shardd.dispatch.door.clients import ClientRecord, DoorClients
 from shardd.dispatch.door.commands import LIFTBRIDGE, REFUSED, USER_CHANGES, DoorCommand, request_bytes_max
 from shardd.dispatch.door.tasks import DoorTask, run_task
 from shardd.dispatch.door.values import encode_value, keep_encoded
@@ -59,7 +59,7 @@ class RequestHandler:
         self._parts = parts
         self._functions = functions
 
-    def client_of(self, request: Request) -> DoorClient | None:
+    def client_of(self, request: Request) -> ClientRecord | None:
         """The client that a request names, or `ShardError` 100 or 40."""
         if isinstance(request, Command | Logout):
             return self._of_handle(request.handle)
@@ -67,7 +67,7 @@ class RequestHandler:
             return self._clients.get(request.client)
         return None
 
-    async def handle(self, request: Request, named: DoorClient | None) -> bytes:
+    async def handle(self, request: Request, named: ClientRecord | None) -> bytes:
         """The answer in MessagePack, or `ShardError`. `named`: whom `client_of` has found."""
         match request:
             case OpenClient():
@@ -100,7 +100,7 @@ class RequestHandler:
                 return _answer(await run_task(self._functions.tasks, self._door, request))
         raise ShardError(Status.INVALID_COMMAND)
 
-    def _of_handle(self, handle: int) -> DoorClient:
+    def _of_handle(self, handle: int) -> ClientRecord:
         """`ShardError` 40 also when the login rests on a token that has ended."""
         client = self._clients.of_handle(handle)
         if not self._parts.services.access_tokens.holds(client.session):
@@ -134,7 +134,7 @@ class RequestHandler:
             case What.GROUPS:
                 return await figures.groups(keep_encoded)
 
-    async def _command(self, request: Command, client: DoorClient) -> bytes:
+    async def _command(self, request: Command, client: ClientRecord) -> bytes:
         command = self._functions.commands.get(request.name)
         if command is not None and command.door not in ("", self._door):
             raise ShardError(Status.UNAUTHORIZED, f"no command of door {self._door}")

@@ -16,7 +16,7 @@ from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, UnstorableError, stored
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
 from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.runtime.crowds import Member, SharedRoom
@@ -148,7 +148,7 @@ class Publisher:
         client: DoorClient,
         stream: StreamInfo,
         partition: int,
-        message: NewMessage,
+        message: LiftbridgeMessage,
         *,
         expected_offset: int = NO_EXPECTED_OFFSET,
         fsync: bool = False,

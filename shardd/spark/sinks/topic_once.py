@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.runtime.boot import boot_id
 from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, Places, State, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, Places, TakenOverError, TaskProducer
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import Numbers, RowEncoder
 from shardd.spark.sinks.topic_sender import DeliveryError, OtherContentError, ProducerEndedError, Sender
@@ -63,7 +63,7 @@ class _Kept:
 class OnceTask:
     """One attempt. `state`: what the journal says when it begins."""
 
-    def __init__(self, options: SinkOptions, work: OnceWork, encoder: RowEncoder, state: State) -> None:
+    def __init__(self, options: SinkOptions, work: OnceWork, encoder: RowEncoder, state: JournalState) -> None:
         if work.task >= TASKS_MAX:
             raise RowError(
                 f"the batch has more than {TASKS_MAX} tasks, but with semantics 'idempotent' each needs a producer:"

@@ -19,7 +19,7 @@ from shardd.migration.liftbridge_log import (
 )
 from shardd.migration.liftbridge_streams import SourcePartition
 from shardd.migration.liftbridge_values import VARIABLE, Opener, SealedError, looks_sealed
-from shardd.protocol.liftbridge.records import LiftbridgeMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, stored
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 
 _LOOKED_AT: Final = 256  # records that tell on which subjects a partition gets messages, and whether it is encrypted
@@ -156,7 +156,7 @@ class PartitionReader:
             return stored(message, self._subject, MESSAGE_PAYLOAD_BYTES_MAX)
         except SealedError as error:
             kind, about = DamageKind.SEALED, str(error)
-        except UnstorableError as error:
+        except RecordTooLargeError as error:
             kind, about = DamageKind.FORMAT, str(error)
         self._note(Damage(kind, str(reader.file.path), record.position, record.offset, about), salvage)
         return None

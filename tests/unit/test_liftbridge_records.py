@@ -9,7 +9,7 @@ import pytest
 
 from shardd.client.messages import encode_headers, headers_of
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.records import LiftbridgeMessage, UnstorableError, loaded, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, loaded, stored
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 
 SUBJECT = "orders.in"
@@ -70,9 +70,9 @@ def test_random_messages() -> None:
 
 def test_more_than_a_record_can_have_is_refused() -> None:
     assert stored(LiftbridgeMessage(b"12345"), SUBJECT, 5)[0] == b"12345"
-    with pytest.raises(UnstorableError):
+    with pytest.raises(RecordTooLargeError):
         stored(LiftbridgeMessage(b"123456"), SUBJECT, 5)
-    with pytest.raises(UnstorableError):
+    with pytest.raises(RecordTooLargeError):
         stored(LiftbridgeMessage(b"1", b"k" * 200_000), SUBJECT, 200_000)
 
 

@@ -6,7 +6,7 @@ import time
 
 from shardd.cli.doctor.report import Finding, ok, problem, warning
 from shardd.config.schema import Settings
-from shardd.server.tls_files import TlsError, read_tls
+from shardd.server.tls_files import CertificateError, read_tls
 
 
 def tls_findings(settings: Settings) -> list[Finding]:
@@ -17,7 +17,7 @@ def tls_findings(settings: Settings) -> list[Finding]:
         read = read_tls(ports)
     except ImportError:
         return []  # told by the check of the engine
-    except TlsError as error:
+    except CertificateError as error:
         return [problem("tls", str(error), "the server cannot start")]
     now_s = time.time()
     sentences = read.sentences(now_s)

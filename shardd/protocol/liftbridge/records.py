@@ -43,12 +43,12 @@ class LiftbridgeMessage(msgspec.Struct, frozen=True, gc=False):
     reply_subject: str = ""
 
 
-class UnstorableError(Exception):
-    """A message with more than a record can have."""
+class RecordTooLargeError(Exception):
+    """A message that is larger than a record can be."""
 
 
 def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max: int) -> tuple[bytes, bytes]:
-    """The payload and the user headers of the record. UnstorableError."""
+    """The payload and the user headers of the record. RecordTooLargeError."""
     payload, parts = message.value, []
     if not payload:
         payload = _EMPTY_PAYLOAD
@@ -86,7 +86,7 @@ def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max
     if len(block) > USER_HEADERS_BYTES_MAX:
         payload, block = _whole(message, subject), _entry(_WHOLE, b"\x01", _UINT8)
     if len(payload) > payload_bytes_max:
-        raise UnstorableError(f"a record takes {payload_bytes_max} bytes, this message has {len(payload)}")
+        raise RecordTooLargeError(f"a record takes {payload_bytes_max} bytes, this message has {len(payload)}")
     return payload, block
 
 

@@ -61,7 +61,7 @@ def seed_of(work: Work, task: int) -> bytes:
 
 
 def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -> RowsSent:
-    """One task. All rows are acknowledged when it returns. `RowError`, `DeliveryError`, `TakenOverError`."""
+    """One task. All rows are acknowledged when it returns. `RowError`, `FrameDeliveryError`, `TakenOverError`."""
     python_worker.settle()
     server = SinkServer(options)
     once = options.semantics is Semantics.IDEMPOTENT

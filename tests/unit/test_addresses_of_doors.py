@@ -25,8 +25,7 @@ SHARDD: Final = Path(__file__).parents[2] / "shardd"
 ADDRESS: Final = re.compile(r"peername|addr\[0\]|\.peer\(\)|rpartition\(\":\"\)\[0\]")
 NETWORKS: Final = "from shardd.runtime.networks import"
 NO_COUNTS: Final = {
-    "doors/http/clients.py": "requests from one host share a client; the worker counts it",
-    "doors/liftbridge/clients.py": "the same",
+    "doors/held_clients.py": "requests from one host share a client; the worker counts it",
     "doors/introductions.py": "it says whose a connection is; asgi_crowd.py and openings.py count",
     "doors/liftbridge/endpoint.py": "it names whom to shut out; connection_shares.py counts",
 }

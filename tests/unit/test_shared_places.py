@@ -37,6 +37,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     },
     "shardd/doors/asgi_crowd.py": dict.fromkeys(("INTRODUCTIONS_MAX", "INTRODUCTIONS_SHARE"), ACCEPTED),
     "shardd/doors/forwarded.py": {"HOPS_MAX": ONE_THING, "ADDRESS_CHARS_MAX": ONE_THING, "PORT_MAX": RANGE},
+    "shardd/doors/held_clients.py": {"SHOWN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/hosts.py": {"_SHOWN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/introductions.py": {"HEADER_BYTES_MAX": ONE_THING},
     "shardd/doors/openings.py": {"WIRE_BYTES_MAX": OF_ONE},
@@ -44,7 +45,6 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/taking.py": {"UNSENT_BYTES_MAX": OF_ONE},
     "shardd/doors/http/access_log.py": {"_PATH_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/http/bodies.py": {"DROPPED_BYTES_MAX": ONE_THING},
-    "shardd/doors/http/clients.py": {"TOKEN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/http/endpoint.py": {
         **dict.fromkeys(("_NAME_BYTES_MAX", "_QUERY_FIELDS_MAX", "PASSWORD_BODY_BYTES_MAX"), ONE_THING),
         "_ID_MAX": RANGE,
@@ -55,7 +55,6 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/call_lines.py": dict.fromkeys(
         ("PENDING_CALLS_MAX", "PENDING_CALLS_ALWAYS_MAX", "LOUD_CALLS_MAX", "HOSTS_MAX"), LIBRARY
     ),
-    "shardd/doors/liftbridge/clients.py": {"CREDENTIAL_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/liftbridge/connection_shares.py": {
         **dict.fromkeys(("LOOK_SHARE", "ENDING_SHARE"), PART),
         **dict.fromkeys(("BEFORE_CALL_BYTES_MAX", "REFUSED_MAX", "STRANGER_BYTES_MAX"), OF_ONE),

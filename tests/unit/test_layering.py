@@ -91,7 +91,9 @@ def service_commands() -> dict[str, str | None]:
     """Every command of a service (it is asked by an identity) with what it says that it returns."""
     service = PACKAGE / "service"
     return {
-        f"{path.relative_to(service).with_suffix('')}.{node.name}": node.returns and ast.unparse(node.returns)
+        ".".join((*path.relative_to(service).with_suffix("").parts, node.name)): (
+            None if node.returns is None else ast.unparse(node.returns)
+        )
         for path in sorted(service.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.AsyncFunctionDef)

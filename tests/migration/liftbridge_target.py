@@ -11,8 +11,8 @@ from shardd.log.segment_reader import segment_starts
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.offline import OfflineMetadata
-from shardd.migration.liftbridge_import import LiftbridgeImport
-from shardd.migration.liftbridge_report import ImportOptions, ImportReport
+from shardd.migration.liftbridge.importer import LiftbridgeImport
+from shardd.migration.liftbridge.report import ImportOptions, ImportReport
 from shardd.protocol.liftbridge.records import LiftbridgeMessage, loaded
 
 NAMESPACE = "liftbridge-default"

@@ -1,5 +1,5 @@
-"""What a data directory of Liftbridge holds: the names of its directories are those of the streams, unescaped. The
-settings of streams lie in Raft logs that are not read: what they were is said by options or derived (`Subject`)."""
+"""Finds the streams in a data directory of Liftbridge: each directory has the unescaped name of its stream. The Raft
+logs with the settings of the streams are not read: options name the settings, or they are derived (`Subject`)."""
 
 from __future__ import annotations
 

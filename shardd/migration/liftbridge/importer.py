@@ -28,12 +28,12 @@ from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.state import State
 from shardd.migration.errors import MigrationError
-from shardd.migration.liftbridge_log import DamagedError, log_files
-from shardd.migration.liftbridge_partition import Look, PartitionFigures, PartitionReader, look
-from shardd.migration.liftbridge_placing import Placing, Staged, StagedStream, has_messages, topic_of
-from shardd.migration.liftbridge_report import ImportOptions, ImportReport, Outcome, StreamReport
-from shardd.migration.liftbridge_staging import SegmentWriter
-from shardd.migration.liftbridge_streams import (
+from shardd.migration.liftbridge.log import DamagedError, log_files
+from shardd.migration.liftbridge.partition import Look, PartitionFigures, PartitionReader, look
+from shardd.migration.liftbridge.placing import Placing, Staged, StagedStream, has_messages, topic_of
+from shardd.migration.liftbridge.report import ImportOptions, ImportReport, Outcome, StreamReport
+from shardd.migration.liftbridge.staging import SegmentWriter
+from shardd.migration.liftbridge.streams import (
     ACTIVITY,
     CURSORS,
     SourcePartition,
@@ -44,7 +44,7 @@ from shardd.migration.liftbridge_streams import (
     server_id_of,
     subject_of,
 )
-from shardd.migration.liftbridge_values import Opener
+from shardd.migration.liftbridge.values import Opener
 
 WORK: Final = "liftbridge.import"
 _SPACE_KEPT_BYTES: Final = 64 << 20

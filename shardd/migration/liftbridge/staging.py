@@ -1,5 +1,5 @@
-"""Writes records with the offsets that they have elsewhere as sealed segments of this server (docs/formats.md#log):
-some offsets may have no record. What is written says nothing of metadata: `complete` does, when they are known."""
+"""Writes records with their offsets at the source as sealed segments of this server (docs/formats.md#log): some offsets
+may have no record. The segments have no metadata yet: `complete` adds the metadata when they are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition of Liftbridge, read whole: every record checked, and given to whoever writes it."""
+"""Reads one whole partition of Liftbridge: checks every record and passes it to the writer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.migration.liftbridge_log import (
+from shardd.migration.liftbridge.log import (
     Damage,
     DamagedError,
     DamageKind,
@@ -17,8 +17,8 @@ from shardd.migration.liftbridge_log import (
     log_files,
     read_checkpoint,
 )
-from shardd.migration.liftbridge_streams import SourcePartition
-from shardd.migration.liftbridge_values import VARIABLE, Opener, SealedError, looks_sealed
+from shardd.migration.liftbridge.streams import SourcePartition
+from shardd.migration.liftbridge.values import VARIABLE, Opener, SealedError, looks_sealed
 from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, stored
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX
 

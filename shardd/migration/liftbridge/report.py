@@ -1,4 +1,4 @@
-"""What an import is told, and what it tells."""
+"""The options of an import, and its result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from shardd.migration.liftbridge_log import Damage
-from shardd.migration.liftbridge_partition import PartitionFigures
+from shardd.migration.liftbridge.log import Damage
+from shardd.migration.liftbridge.partition import PartitionFigures
 
 
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The end of an import: what was staged gets its place and its record in the metadata (liftbridge_import.py)."""
+"""The end of an import: moves staged segments to their place and writes their records in the metadata (importer.py)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from shardd.metadata.commands import DeleteTopic, Ref
 from shardd.metadata.offline import OfflineError, OfflineMetadata
 from shardd.metadata.state import State, Stream, Topic
 from shardd.migration.errors import MigrationError
-from shardd.migration.liftbridge_creation import creation_of, home_of
-from shardd.migration.liftbridge_partition import PartitionFigures
-from shardd.migration.liftbridge_staging import StagedSegment, complete
+from shardd.migration.liftbridge.creation import creation_of, home_of
+from shardd.migration.liftbridge.partition import PartitionFigures
+from shardd.migration.liftbridge.staging import StagedSegment, complete
 
 _PLACED: Final = "placed.json"
 

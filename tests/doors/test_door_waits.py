@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shardd.dispatch.door.places import REQUESTS_MAX
 from shardd.protocol.door_frames import Command, Kind
-from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
 

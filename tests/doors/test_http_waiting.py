@@ -11,8 +11,8 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
+from shardd.dispatch.door.places import REQUESTS_MAX
 from shardd.doors.http.endpoint import PASSWORD_BODY_BYTES_MAX
-from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
 

@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from shardd.doors.liftbridge import followers, nats_audience
+from shardd.doors.liftbridge import followers
+from shardd.doors.liftbridge.nats import audience as nats_audience
 from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode

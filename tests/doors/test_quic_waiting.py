@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
+from shardd.dispatch.door.places import REQUESTS_MAX as PLACES
 from shardd.doors.quic.connection import ANSWER_BYTES, REQUESTS_MAX
 from shardd.doors.quic.listener import ADDRESS_SHARE, ALL_ANSWERS_BYTES_MAX
-from shardd.transport.door.places import REQUESTS_MAX as PLACES
 from tests.doors.quic_server import QuicClient, QuicServer, connected, request_frame
 from tests.support import wire
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from immutables import Map
 
+from shardd.dispatch.door.places import REQUESTS_MAX
 from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.door_frames import Command, Kind
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions
-from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
 from tests.hostile.crowd import allow_descriptors
 from tests.support import wire

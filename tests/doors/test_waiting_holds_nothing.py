@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import pytest
 
+from shardd.dispatch.door.places import REQUESTS_MAX
 from shardd.protocol.door_frames import Command, Kind, Login
-from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")

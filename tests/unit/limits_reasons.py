@@ -14,7 +14,7 @@ class Formula(NamedTuple):
 
 
 _LIMITS: Final = "shardd/protocol/limits.py"
-_PLACES: Final = "shardd/transport/door/places.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
 FORMULAS: Final[dict[str, dict[str, Formula]]] = {
     "`FRAME_BOUNDS_MAX`": {"1,000": Formula("shardd/protocol/bounds.py", "TOPICS_MAX")},
     "stream ids, `STREAM_ID_BITS`": {"4,096": Formula(_LIMITS, "1 << STREAM_ID_BITS")},

@@ -64,7 +64,7 @@ def test_changed_constants_are_found_one_by_one() -> None:
 
 
 def test_changed_formulas_are_found() -> None:
-    changed = Sources({("shardd/transport/door/places.py", "ASIDE_BYTES_MIN"): 4 << 10})
+    changed = Sources({("shardd/dispatch/door/places.py", "ASIDE_BYTES_MIN"): 4 << 10})
     [row] = [row for row in rows() if row.bound.startswith("`BEGUN_BYTES_MAX`")]
     assert unchecked_of(row, changed) and not unchecked_of(row, SOURCES)
 

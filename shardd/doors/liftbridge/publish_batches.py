@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, StreamInfo
 
 BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
@@ -45,7 +45,7 @@ Done = Callable[[Outcome], None]
 class Pending(NamedTuple):
     """A message that nobody has heard of yet. `refusal`: why the door does not store it, or ""."""
 
-    message: NewMessage
+    message: LiftbridgeMessage
     size: int
     expected_offset: int
     fsync: bool

@@ -16,7 +16,7 @@ from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, stored
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
 from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.runtime.crowds import Member, SharedRoom
@@ -148,7 +148,7 @@ class Publisher:
         client: DoorClient,
         stream: StreamInfo,
         partition: int,
-        message: NewMessage,
+        message: LiftbridgeMessage,
         *,
         expected_offset: int = NO_EXPECTED_OFFSET,
         fsync: bool = False,
@@ -269,9 +269,9 @@ class Publisher:
         for at, pending in enumerate(batch):
             try:
                 if pending.refusal:
-                    raise UnstorableError(pending.refusal)
+                    raise RecordTooLargeError(pending.refusal)
                 payload, headers = stored(pending.message, queue.subject, bytes_max)
-            except UnstorableError as error:
+            except RecordTooLargeError as error:
                 taken = max(at, 1)
                 queue.waiting.extendleft(reversed(batch[taken:]))
                 return records, batch[:taken], refused(Status.TOO_BIG_MESSAGE_PAYLOAD, str(error))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from shardd.spark import python_worker
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
-from shardd.spark.sinks.topic_journal import Journal, Places, State
+from shardd.spark.sinks.topic_journal import Journal, JournalState, Places
 from shardd.spark.sinks.topic_once import OnceDone, OnceTask, OnceWork
 from shardd.spark.sinks.topic_options import Semantics, SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder, check_columns
@@ -61,12 +61,12 @@ def seed_of(work: Work, task: int) -> bytes:
 
 
 def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -> RowsSent:
-    """One task. All rows are acknowledged when it returns. `RowError`, `DeliveryError`, `TakenOverError`."""
+    """One task. All rows are acknowledged when it returns. `RowError`, `FrameDeliveryError`, `TakenOverError`."""
     python_worker.settle()
     server = SinkServer(options)
     once = options.semantics is Semantics.IDEMPOTENT
     try:
-        state = State("", -1, 0)
+        state = JournalState("", -1, 0)
         if options.journal is not None and work.run:
             ends_of = (lambda before: _first_ends(server, options, work, before)) if once else None
             state = Journal(server, options.journal, work.application).begin(work.run, ends_of)
@@ -93,7 +93,7 @@ def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -
         return RowsSent(work.application, work.run, sender.rows, stored_before=False)
 
 
-def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: State) -> Places:
+def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: JournalState) -> Places:
     """Where the partitions end before the first row. `JournalGoneError`."""
     if work.batch > 0 and not work.single and not before.run:
         raise JournalGoneError(

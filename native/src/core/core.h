@@ -14,7 +14,7 @@
 #include "core/partition_table.h"
 #include "core/producer_table.h"
 #include "core/waiters.h"
-#include "core/watch.h"
+#include "core/waiting_polls.h"
 #include "io/io.h"
 #include "io/links.h"
 #include "log/expiry_clock.h"

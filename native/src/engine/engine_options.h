@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/watch.h"
+#include "core/waiting_polls.h"
 #include "io/io.h"
 #include "log/index_pages.h"
 #include "net/admission.h"

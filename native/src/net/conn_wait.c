@@ -1,6 +1,6 @@
 /* A poll that waits for messages (docs/adr/0057). One that found nothing is asked again from its frame when something
  * may have changed: rights, the group's assignment and the partition are looked at anew each time, as by a client that
- * polls again and again. Meanwhile the connection holds a copy of the frame, a watcher (core/watch.h) and no shared
+ * polls again and again. Meanwhile the connection holds a copy of the frame, a watcher (core/waiting_polls.h) and no shared
  * buffer, and hears whether its client leaves. */
 #include "net/conn_wait.h"
 

@@ -319,7 +319,7 @@ static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
     else execute_here(p->core, target, &what, &to);
 }
 
-/* ---- polls that wait (core/watch.h) ---- */
+/* ---- polls that wait (core/waiting_polls.h) ---- */
 
 /* Not queued: what is asked of the partition next must not overtake it. */
 bool watch_request(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation) {

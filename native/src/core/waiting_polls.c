@@ -1,5 +1,5 @@
-/* See watch.h. */
-#include "core/watch.h"
+/* See waiting_polls.h. */
+#include "core/waiting_polls.h"
 
 #include "base/clock.h"
 #include "core/core.h"

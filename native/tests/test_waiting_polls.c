@@ -1,7 +1,7 @@
-/* Who waits for messages (core/watch.h): who is woken by what, once, and how many may wait. */
+/* Who waits for messages (core/waiting_polls.h): who is woken by what, once, and how many may wait. */
 #include "test_core_support.h"
 
-#include "core/watch.h"
+#include "core/waiting_polls.h"
 #include "wire/classic_request.h"
 
 #define MANY 2000u /* test_core_support.h */

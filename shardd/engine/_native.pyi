@@ -356,7 +356,7 @@ class Engine:
         /,
     ) -> int:
         """`user`: incarnation of the user for whom the entry counts, 0: nobody; `name`: hash of the consumer's name."""
-    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
+    def call_wait(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
         """The event comes when polls may see more, or it is time to look for another reason (calls.h). 0 also when too
         many wait."""
     def call_next(self, token: int, /) -> None:

@@ -88,7 +88,7 @@ void conn_close(conn *c) {
         tell_end(c);
     }
     if (c->wait.queued) waiters_remove(&c->core->waiters, &c->wait);
-    if (c->wait_for != NULL) watcher_leave(c->core, &c->wait_for->watcher);
+    if (c->wait_for != NULL) waiting_poll_leave(c->core, &c->wait_for->waiting_poll);
     share_stop_waiting(c);
     conn_left_python(c);
     if (!c->output.armed) conn_release_sources(c);

@@ -1,7 +1,7 @@
-/* A poll that waits for messages (docs/adr/0057). One that found nothing is asked again from its frame when something
- * may have changed: rights, the group's assignment and the partition are looked at anew each time, as by a client that
- * polls again and again. Meanwhile the connection holds a copy of the frame, a watcher (core/watch.h) and no shared
- * buffer, and hears whether its client leaves. */
+/* The waiting poll of a connection (docs/adr/0057). A poll that found nothing is executed again from its frame when
+ * something may have changed: rights, the group's assignment and the partition are looked at anew each time, as if the
+ * client polled again. Meanwhile the connection holds a copy of the frame, a `waiting_poll` (core/waiting_polls.h) and
+ * no shared buffer, and hears whether its client leaves. */
 #include "net/conn_wait.h"
 
 #include "base/status.h"
@@ -16,7 +16,7 @@ static void ask_again(conn_wait *w) {
     if (w->of->state == CONN_AWAITING) conn_ready_again(w->of);
 }
 
-static void on_woken(watcher *of) {
+static void on_woken(waiting_poll *of) {
     conn_wait *w = (conn_wait *)of;
     w->armed = false;
     ask_again(w);
@@ -27,7 +27,7 @@ conn_wait *conn_wait_make(conn *c, const consumer_request *asked) {
     conn_wait *w = malloc(sizeof *w + length);
     if (w == NULL) return NULL;
     *w = (conn_wait){
-        .watcher = {.woken = on_woken}, .of = c, .until_us = c->core->now_us + (int64_t)asked->wait_ms * 1000};
+        .waiting_poll = {.woken = on_woken}, .of = c, .until_us = c->core->now_us + (int64_t)asked->wait_ms * 1000};
     memcpy(w->payload, c->frame.payload, length);
     c->frame.head.length = length;
     return w;
@@ -49,11 +49,11 @@ bool conn_wait_arm(conn *c, uint32_t *status) {
         if (s == NULL) return false;
         count = s->count;
     }
-    if (count > WATCHES_MAX) {
+    if (count > WAITING_POLL_PARTITIONS_MAX) {
         *status = STATUS_TOO_MANY_PARTITIONS;
         return false;
     }
-    if (!watcher_enter(k, &w->watcher, c->session.user_id, w->until_us)) {
+    if (!waiting_poll_enter(k, &w->waiting_poll, c->session.user_id, w->until_us)) {
         *status = STATUS_FEATURE_UNAVAILABLE;
         return false;
     }
@@ -61,8 +61,8 @@ bool conn_wait_arm(conn *c, uint32_t *status) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t partition = s != NULL ? s->partitions[i].partition : one;
         const route_partition *p = partition < r->topic->partitions_count ? &r->topic->partitions[partition] : NULL;
-        if (p == NULL || !watcher_watch(k, &w->watcher, p)) {
-            watcher_leave(k, &w->watcher);
+        if (p == NULL || !waiting_poll_add(k, &w->waiting_poll, p)) {
+            waiting_poll_leave(k, &w->waiting_poll);
             return false;
         }
         looks |= p->owner != k->options.shard;
@@ -75,8 +75,8 @@ bool conn_wait_arm(conn *c, uint32_t *status) {
 void conn_wait_wake(conn *c) {
     conn_wait *w = c->wait_for;
     if (w == NULL) return;
-    watcher_leave(c->core, &w->watcher);
-    on_woken(&w->watcher);
+    waiting_poll_leave(c->core, &w->waiting_poll);
+    on_woken(&w->waiting_poll);
 }
 
 /* No receive is under way while later requests wait in the input, so the end of the client is not heard. Its wait is
@@ -90,7 +90,7 @@ void conn_wait_look(conn *c) {
 
 void conn_wait_free(conn *c) {
     if (c->wait_for == NULL) return;
-    watcher_leave(c->core, &c->wait_for->watcher);
+    waiting_poll_leave(c->core, &c->wait_for->waiting_poll);
     free(c->wait_for);
     c->wait_for = NULL;
 }

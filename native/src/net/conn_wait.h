@@ -4,7 +4,7 @@
 #include "net/conn.h"
 
 struct conn_wait {
-    watcher watcher; /* first */
+    waiting_poll waiting_poll; /* first */
     conn *of;
     int64_t until_us, since_us;
     bool woken, armed;
@@ -19,6 +19,6 @@ static inline bool conn_wait_has(const conn *c) {
 /* With a copy of its request, which from here on is the frame: what comes behind a request in its frame is not kept.
  * NULL: no memory. */
 conn_wait *conn_wait_make(conn *c, const consumer_request *asked);
-/* Everything that its poll may read is watched from now on. False: nobody can say what that is, or too many wait. */
+/* The poll waits at all partitions that it may read. False: these are not known now, or too many polls wait. */
 bool conn_wait_arm(conn *c, uint32_t *status);
 #endif

@@ -10,7 +10,7 @@ from shardd.client.codec import encode_batch
 from shardd.doors.door import Door
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import LiftbridgeMessage, loaded, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, encode_records, loaded
 from shardd.protocol.liftbridge.requests import InternalPoll, InternalPublish
 from shardd.protocol.record_layout import RECORD_HEAD
 
@@ -35,11 +35,7 @@ class InternalLog:
 
     async def append(self, messages: list[LiftbridgeMessage]) -> None:
         """At least once: a worker that is replaced is waited for. ShardError, WorkerLostError when it stays away."""
-        records = []
-        for message in messages:
-            payload, headers = stored(message, "", _PAYLOAD_BYTES_MAX)
-            head = RECORD_HEAD.pack(0, bytes(16), 0, 0, 0, len(headers), len(payload), 0)
-            records.append(head + payload + headers)
+        records = list(encode_records(messages, "", _PAYLOAD_BYTES_MAX))
         batch = bytes(memoryview(encode_batch(b"", records))[_BATCH_HEAD_BYTES:])
         await self._done(PUBLISH, InternalPublish(self._name, self._partition, len(records), batch), _APPEND_TRIES)
 

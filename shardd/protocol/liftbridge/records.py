@@ -4,7 +4,7 @@ value is the payload, so that every native reader gets it; key, subject and head
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from shardd.protocol.liftbridge import api
 from shardd.protocol.limits import USER_HEADERS_BYTES_MAX
+from shardd.protocol.record_layout import RECORD_HEAD
 
 RESERVED: Final = frozenset({"subject", "reply"})
 """Headers that readers get from the subjects of a message; those of a publisher are dropped, as Liftbridge does."""
@@ -26,6 +27,7 @@ _PIECE: Final = "lb.x"  # with a number: pieces of an encoded `Message` with wha
 _NATIVE: Final = "native."  # before names of a native producer that Liftbridge reserves
 _UNREADABLE: Final = "native.headers"
 _EMPTY_PAYLOAD: Final = b"\x00"
+_NO_ID: Final = bytes(16)
 _PART_BYTES_MAX: Final = 255
 _PART: Final = struct.Struct("<BI")  # kind, length
 _Message: Final = api.message_class("Message")
@@ -45,6 +47,18 @@ class LiftbridgeMessage(msgspec.Struct, frozen=True, gc=False):
 
 class RecordTooLargeError(Exception):
     """A message that is larger than a record can be."""
+
+
+def encode_records(
+    messages: Iterable[LiftbridgeMessage], partition_subject: str, payload_bytes_max: int
+) -> Iterator[bytes]:
+    """The native record of each message, without id, offset and times: the engine writes these.
+
+    RecordTooLargeError."""
+    pack = RECORD_HEAD.pack
+    for message in messages:
+        payload, headers = stored(message, partition_subject, payload_bytes_max)
+        yield pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers
 
 
 def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max: int) -> tuple[bytes, bytes]:

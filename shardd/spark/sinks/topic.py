@@ -1,5 +1,15 @@
 """format("shardd") for `write` and `writeStream`: rows into a topic. Tasks encode Arrow batches natively and send them;
-the driver records in the sink's journal which batch is stored as a whole. docs/spark.md says what is promised."""
+the driver records in the sink's journal which batch is stored as a whole. docs/spark.md says what is promised.
+
+What decides that a batch is stored:
+
+- The newest record of the journal. `commit` on the driver appends it (`Journal.finish`) when all tasks have had their
+  acknowledgements. A task of this batch or of an earlier one sends nothing (`RowsSent.stored_before`).
+- Without a journal nothing does: a batch that Spark repeats is sent again.
+- Before the record is there, a repeated task sends its rows again: with other ids, or with the same ids at
+  `semantics=stable-ids`. At `semantics=idempotent` the numbers of the task's producer decide which of its rows the
+  server stores (topic_once.py), and where numbers cannot tell, the ids in the log (topic_stored.py).
+"""
 
 from __future__ import annotations
 

@@ -19,14 +19,11 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.limits import FRAME_LENGTH_MIN
 from shardd.protocol.primitives import Reader
 from shardd.protocol.replies import (
-    ClientSummary,
-    ClusterMetadata,
     ConsumerOffset,
     GroupDetails,
     GroupSummary,
     PartitionSummary,
     PolledHead,
-    ServerStats,
     StreamDetails,
     StreamSummary,
     TopicDetails,
@@ -34,6 +31,7 @@ from shardd.protocol.replies import (
 )
 from shardd.protocol.requests import Login, decode
 from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMessages
+from shardd.protocol.system_replies import ClientSummary, ClusterMetadata, ServerStats
 
 REQUEST_BYTES_MAX: Final = 7 << 20  # of a frame: with what stands around it it fits into one of a door (8 MiB)
 STRANGER_BYTES_MAX: Final = 4096  # before a login

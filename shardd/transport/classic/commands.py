@@ -13,7 +13,8 @@ from shardd.protocol.account_replies import TokenSummary, UserDetails
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
-from shardd.protocol.replies import ClientSummary, GroupSummary, PartitionSummary, StreamSummary, TopicSummary
+from shardd.protocol.replies import GroupSummary, PartitionSummary, StreamSummary, TopicSummary
+from shardd.protocol.system_replies import ClientSummary
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity

@@ -1,5 +1,6 @@
 """Every command of the classic protocol and every extension command: the service that executes it and the encoding of
-what that returns. The decoding: `shardd.protocol.requests`. SEND_MESSAGES is executed by the engine alone."""
+what the service returns. All else that is known of a command: `shardd/protocol/catalogue.py`. The engine alone executes
+the sends of connections."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from shardd.protocol.door_frames import REQUEST_BYTES_MAX, Command, Figures, Request, Task
+from shardd.protocol.limits import POLLED_BYTES_MAX
 from shardd.service.identity import Identity
-from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
 from shardd.transport.door.values import decoder_of, keep_encoded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -68,7 +68,7 @@ def get_topic(
         if found is None:
             raise TopicError(_absent(connection, *place))
         settings = connection.settings_of_topic(*ids)
-        head, partitions = found
+        head, partitions = found.topic, found.partitions
         barriers = _barriers(connection, ids[0], head.id)
         if as_json:
             typer.echo(_json(head, partitions, settings, barriers))
@@ -209,7 +209,7 @@ def _owner(match: re.Match[str], shards: int) -> int:
 
 def _json(
     topic: TopicSummary,
-    partitions: list[PartitionSummary],
+    partitions: Sequence[PartitionSummary],
     settings: tuple[TopicSetting, ...],
     barriers: dict[str, list[Holder]],
 ) -> str:
@@ -235,7 +235,7 @@ def _beyond(topic: TopicSummary, settings: tuple[TopicSetting, ...]) -> Iterator
 
 def _text(
     topic: TopicSummary,
-    partitions: list[PartitionSummary],
+    partitions: Sequence[PartitionSummary],
     settings: tuple[TopicSetting, ...],
     barriers: dict[str, list[Holder]],
 ) -> str:

@@ -20,6 +20,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode, ExtensionList, ExtensionRequest, Metrics
 from shardd.protocol.messages import Polled
 from shardd.protocol.primitives import Identifier, Reader
+from shardd.protocol.reply_forms import each, optional
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bytes, Reader)
@@ -163,7 +164,7 @@ class Connection(Closing):
             found = self.topic(selection.stream, selection.topic)
             if found is None:  # which of the two is missing is for the server to say
                 return self._partition_bounds(bounds.GetPartitionBounds((selection,), segments))[0]
-            wanted = tuple(range(found[0].partitions_count))
+            wanted = tuple(range(found.topic.partitions_count))
         return self._piece(replace(selection, partitions=wanted), segments)
 
     def _piece(self, selection: bounds.TopicSelection, segments: bool) -> bounds.TopicBounds:
@@ -180,12 +181,10 @@ class Connection(Closing):
             raise RefusedError(ExtensionCode.GET_PARTITION_BOUNDS, Status.TOPIC_ID_NOT_FOUND, self.address)
         return replace(first, partitions=first.partitions + second.partitions)
 
-    def topic(
-        self, stream: Identifier, topic: Identifier
-    ) -> tuple[replies.TopicSummary, list[replies.PartitionSummary]] | None:
+    def topic(self, stream: Identifier, topic: Identifier) -> replies.TopicDetails[replies.PartitionSummary] | None:
         """The topic and its partitions by id; None when there is none."""
         answer = self.request(Code.GET_TOPIC, requests.TopicRequest(stream, topic).encode())
-        return _decode(replies.read_topic, answer)
+        return _decode(optional(replies.TopicDetails.read), answer)
 
     def streams(self) -> list[replies.StreamSummary]:
         """All there are, by id."""
@@ -196,10 +195,7 @@ class Connection(Closing):
         return self._list(replies.TopicSummary.read, Code.GET_TOPICS, requests.StreamRequest(stream).encode())
 
     def _list(self, read: Callable[[Reader], T], code: Code, payload: bytes) -> list[T]:
-        reader, found = Reader(self.request(code, payload)), []
-        while reader.remaining:
-            found.append(_decode(read, reader))
-        return found
+        return _decode(each(read), self.request(code, payload))
 
     def poll(self, request: requests.PollMessages) -> Polled:
         """Decoded, not verified."""

@@ -13,9 +13,8 @@ from shardd.dispatch.legacy.dispatch import LegacyDispatcher
 from shardd.dispatch.legacy.unnamed import UnnamedDispatcher
 from shardd.engine import DIALECT_CLASSIC, DIALECT_IGGY09, DIALECT_UNNAMED, Engine, RequestEvent, RouteMissEvent
 from shardd.metadata import Metadata
-from shardd.protocol.codes import Code
+from shardd.protocol.catalogue import COMMANDS, command_name
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import ExtensionCode, command_name
 from shardd.protocol.legacy.generations import GENERATIONS, generation_of_login, is_versioned_login
 from shardd.protocol.primitives import Reader
 from shardd.runtime import tracing
@@ -26,7 +25,7 @@ from shardd.worker.dispatcher import RequestHandler
 
 _log = logging.getLogger(__name__)
 
-_SENDS: Final = frozenset({Code.SEND_MESSAGES, ExtensionCode.SEND_ONCE, ExtensionCode.SEND_ONCE_DIGEST})
+_SENDS: Final = frozenset(code for code, entry in COMMANDS.items() if entry.in_engine)
 
 
 async def _traced(answering: Coroutine[Any, Any, None], request: RequestEvent) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from shardd.migration.errors import MigrationError
 from shardd.migration.iggy_log import Entry
-from shardd.protocol import account_requests, limits, requests
+from shardd.protocol import account_requests, catalogue, limits
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError
 from shardd.protocol.permissions import Permissions
@@ -110,7 +110,7 @@ def build_model(entries: list[Entry], name: str) -> IggyModel:
 
 
 def _request(entry: Entry, payload: bytes | None = None) -> Any:
-    return requests.decode(entry.code, entry.payload if payload is None else payload)
+    return catalogue.decode(entry.code, entry.payload if payload is None else payload)
 
 
 def _with_id(entry: Entry) -> tuple[int, Any]:

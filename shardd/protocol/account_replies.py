@@ -6,9 +6,11 @@ import struct
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shardd.protocol import primitives as wire
-from shardd.protocol.permissions import Permissions, encode_permissions
+from shardd.protocol.permissions import Permissions, encode_permissions, read_permissions
+from shardd.protocol.primitives import Reader
 
 STATUS_ACTIVE: Final = 1
 STATUS_INACTIVE: Final = 2
@@ -35,6 +37,18 @@ class UserDetails(msgspec.Struct, frozen=True):
             return self.encode() + bytes(4)
         return self.encode() + wire.u8(1) + encode_permissions(self.permissions)
 
+    @classmethod
+    def read(cls, reader: Reader) -> UserDetails:
+        """The entry of a list."""
+        number, created_at_us, status = _USER_HEAD.unpack(reader.take(_USER_HEAD.size))
+        return cls(number, created_at_us, status == STATUS_ACTIVE, reader.text8())
+
+    @classmethod
+    def read_details(cls, reader: Reader) -> UserDetails:
+        user = cls.read(reader)
+        permissions = read_permissions(reader) if reader.u8() == 1 else None
+        return replace(user, permissions=permissions)
+
 
 class TokenSummary(msgspec.Struct, frozen=True):
     """Entry of GET_PERSONAL_ACCESS_TOKENS; `expires_at_us` 0: never. The secret itself is never listed."""
@@ -45,6 +59,10 @@ class TokenSummary(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         return wire.text8(self.name) + wire.u64(self.expires_at_us)
 
+    @classmethod
+    def read(cls, reader: Reader) -> TokenSummary:
+        return cls(reader.text8(), reader.u64())
+
 
 class TokenSecret(msgspec.Struct, frozen=True):
     """Answer of CREATE_PERSONAL_ACCESS_TOKEN."""
@@ -54,6 +72,10 @@ class TokenSecret(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         return wire.text8(self.text)
 
+    @classmethod
+    def read(cls, reader: Reader) -> TokenSecret:
+        return cls(reader.text8())
+
 
 class LoggedIn(msgspec.Struct, frozen=True):
     """Answer of both logins."""
@@ -62,3 +84,7 @@ class LoggedIn(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         return wire.u32(self.user_id)
+
+    @classmethod
+    def read(cls, reader: Reader) -> LoggedIn:
+        return cls(reader.u32())

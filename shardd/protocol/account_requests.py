@@ -1,18 +1,15 @@
 """Requests about users, their tokens and the server's own state: codes 11, 31-37, 41-44, 503
-(docs/protocol/accounts.md, docs/protocol/system.md). Sans-IO, both directions; `shardd.protocol.requests` decodes by
-code. The value of a user's status is only judged after the login check, so it is kept as sent.
+(docs/protocol/accounts.md, docs/protocol/system.md). Sans-IO, both directions. The value of a user's status is only
+judged after the login check, so it is kept as sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
 
 import msgspec
 
 from shardd.protocol import primitives as wire
-from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.permissions import Permissions, encode_permissions, read_permissions
 from shardd.protocol.primitives import Identifier, Reader
@@ -198,31 +195,3 @@ class DeleteSegments(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         address = wire.identifier(self.stream) + wire.identifier(self.topic)
         return address + wire.u32(self.partition) + wire.u32(self.count)
-
-
-AccountRequest = (
-    GetSnapshot
-    | UserRequest
-    | CreateUserRequest
-    | UpdateUserRequest
-    | UpdatePermissionsRequest
-    | ChangePasswordRequest
-    | CreateTokenRequest
-    | DeleteTokenRequest
-    | TokenLogin
-    | DeleteSegments
-)
-
-READERS: Final[dict[int, Callable[[Reader], AccountRequest]]] = {
-    Code.GET_SNAPSHOT: GetSnapshot.read,
-    Code.GET_USER: UserRequest.read,
-    Code.CREATE_USER: CreateUserRequest.read,
-    Code.DELETE_USER: UserRequest.read,
-    Code.UPDATE_USER: UpdateUserRequest.read,
-    Code.UPDATE_PERMISSIONS: UpdatePermissionsRequest.read,
-    Code.CHANGE_PASSWORD: ChangePasswordRequest.read,
-    Code.CREATE_PERSONAL_ACCESS_TOKEN: CreateTokenRequest.read,
-    Code.DELETE_PERSONAL_ACCESS_TOKEN: DeleteTokenRequest.read,
-    Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: TokenLogin.read,
-    Code.DELETE_SEGMENTS: DeleteSegments.read,
-}

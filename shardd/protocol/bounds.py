@@ -12,7 +12,7 @@ import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Identifier, Reader
+from shardd.protocol.primitives import Identifier, Payload, Reader
 from shardd.protocol.record_layout import LAYOUT_PLAIN
 
 TOPICS_MAX: Final = 1000
@@ -121,7 +121,7 @@ def encode_topic(stream_id: int, topic_id: int, stream: str, topic: str, partiti
     return wire.u32(stream_id) + wire.u32(topic_id) + names + wire.u32(partitions_count)
 
 
-def decode_reply(payload: bytes, *, epochs: bool = False) -> tuple[TopicBounds, ...]:
+def decode_reply(payload: Payload, *, epochs: bool = False) -> tuple[TopicBounds, ...]:
     """The reply, for clients. `epochs`: as they were asked for. `ShardError` 3 when it is cut."""
     reader = Reader(payload)
     return tuple(_read_topic(reader, epochs) for _ in range(reader.u32()))

@@ -54,7 +54,3 @@ class Code(IntEnum):
     DELETE_CONSUMER_GROUP = 603
     JOIN_CONSUMER_GROUP = 604
     LEAVE_CONSUMER_GROUP = 605
-
-
-ALLOWED_WITHOUT_LOGIN = frozenset({Code.PING, Code.LOGIN_USER, Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN})
-"""docs/protocol/sessions.md#without-login."""

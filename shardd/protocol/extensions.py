@@ -7,15 +7,12 @@ A server that is not ours answers each of them with 3; a client asks LIST_EXTENS
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 import msgspec
 
-from shardd.protocol import bounds, heartbeats, leases, producers, topic_change, topic_settings, unused_offsets
 from shardd.protocol import primitives as wire
-from shardd.protocol.codes import Code
 from shardd.protocol.primitives import Reader
 
 _ENTRY: Final = struct.Struct("<IH")
@@ -44,14 +41,6 @@ class ExtensionCode(IntEnum):
     SEND_ONCE = 0x5344_0031
 
 
-_NAMES: Final[dict[int, str]] = {int(each): each.name for each in (*Code, *ExtensionCode)}
-
-
-def command_name(code: int) -> str:
-    """Of the command that a frame asks for."""
-    return _NAMES.get(code, "unknown command")
-
-
 class FigureKind(IntEnum):
     """A counter grows from 0 while its worker lives; a gauge is what there is now."""
 
@@ -70,57 +59,12 @@ class ExtensionRequest(msgspec.Struct, frozen=True):
         return b""
 
 
-AnyExtensionRequest = (
-    ExtensionRequest
-    | heartbeats.HeartbeatTimeout
-    | bounds.GetPartitionBounds
-    | leases.LeaseFiles
-    | unused_offsets.UnusedOffsets
-    | topic_settings.SetTopicSettings
-    | topic_settings.GetTopicSettings
-    | topic_change.ChangeTopic
-    | producers.InitProducer
-)
-
-READERS: Final[dict[int, Callable[[Reader], AnyExtensionRequest]]] = {
-    ExtensionCode.LIST_EXTENSIONS: ExtensionRequest.read,
-    ExtensionCode.GET_METRICS: ExtensionRequest.read,
-    ExtensionCode.ANNOUNCE_HEARTBEAT: heartbeats.HeartbeatTimeout.read,
-    ExtensionCode.GET_PARTITION_BOUNDS: bounds.GetPartitionBounds.read,
-    ExtensionCode.LEASE_FILES: leases.LeaseFiles.read,
-    ExtensionCode.UNUSED_OFFSETS: unused_offsets.UnusedOffsets.read,
-    ExtensionCode.SET_TOPIC_SETTINGS: topic_settings.SetTopicSettings.read,
-    ExtensionCode.GET_TOPIC_SETTINGS: topic_settings.GetTopicSettings.read,
-    ExtensionCode.CHANGE_TOPIC: topic_change.ChangeTopic.read,
-    ExtensionCode.INIT_PRODUCER: producers.InitProducer.read,
-}
-
-
 class Extension(msgspec.Struct, frozen=True):
     """One command that the server has; its version changes when its bytes do."""
 
     code: int
     version: int
     name: str
-
-
-EXTENSIONS: Final = (
-    Extension(ExtensionCode.LIST_EXTENSIONS, 1, "list_extensions"),
-    Extension(ExtensionCode.GET_METRICS, 1, "get_metrics"),
-    Extension(ExtensionCode.ANNOUNCE_HEARTBEAT, 1, "announce_heartbeat"),
-    Extension(ExtensionCode.GET_PARTITION_BOUNDS, 4, "get_partition_bounds"),
-    Extension(ExtensionCode.LEASE_FILES, 1, "lease_files"),
-    Extension(ExtensionCode.UNUSED_OFFSETS, 1, "unused_offsets"),
-    Extension(ExtensionCode.SEND_ONCE_DIGEST, 1, "send_once_digest"),
-    Extension(ExtensionCode.POLL_AND_WAIT, 1, "poll_and_wait"),
-    Extension(ExtensionCode.POLL_POSITION, 1, "poll_position"),
-    Extension(ExtensionCode.STORE_POSITION, 1, "store_position"),
-    Extension(ExtensionCode.SET_TOPIC_SETTINGS, 1, "set_topic_settings"),
-    Extension(ExtensionCode.GET_TOPIC_SETTINGS, 1, "get_topic_settings"),
-    Extension(ExtensionCode.CHANGE_TOPIC, 1, "change_topic"),
-    Extension(ExtensionCode.INIT_PRODUCER, 1, "init_producer"),
-    Extension(ExtensionCode.SEND_ONCE, 1, "send_once"),
-)
 
 
 class ExtensionList(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from shardd.protocol import primitives as wire
+from shardd.protocol.catalogue import COMMANDS
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Reader
@@ -23,34 +24,7 @@ REGISTER: Final = 1
 NON_REPLICATED: Final = 2
 LOGOUT: Final = 3
 
-OPERATIONS: Final[dict[int, Code]] = {
-    LOGOUT: Code.LOGOUT_USER,
-    128: Code.CREATE_STREAM,
-    129: Code.UPDATE_STREAM,
-    130: Code.DELETE_STREAM,
-    131: Code.PURGE_STREAM,
-    132: Code.CREATE_TOPIC,
-    133: Code.UPDATE_TOPIC,
-    134: Code.DELETE_TOPIC,
-    135: Code.PURGE_TOPIC,
-    136: Code.CREATE_PARTITIONS,
-    137: Code.DELETE_PARTITIONS,
-    138: Code.DELETE_SEGMENTS,
-    139: Code.CREATE_CONSUMER_GROUP,
-    140: Code.DELETE_CONSUMER_GROUP,
-    141: Code.CREATE_USER,
-    142: Code.UPDATE_USER,
-    143: Code.DELETE_USER,
-    144: Code.CHANGE_PASSWORD,
-    145: Code.UPDATE_PERMISSIONS,
-    146: Code.CREATE_PERSONAL_ACCESS_TOKEN,
-    147: Code.DELETE_PERSONAL_ACCESS_TOKEN,
-    148: Code.JOIN_CONSUMER_GROUP,
-    149: Code.LEAVE_CONSUMER_GROUP,
-    160: Code.SEND_MESSAGES,
-    161: Code.STORE_CONSUMER_OFFSET,
-    162: Code.DELETE_CONSUMER_OFFSET,
-}
+OPERATIONS: Final = {entry.operation: code for code, entry in COMMANDS.items() if entry.operation}
 """Those with a number of their own; all other commands are operation 2 with their code."""
 
 DESCRIBE_OPTIONS: Final = 13

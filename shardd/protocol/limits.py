@@ -8,6 +8,7 @@ FRAME_LENGTH_MIN: Final = 4  # the length field counts the code
 CONTROL_PAYLOAD_BYTES_MAX: Final = 10_485_760  # every command but SEND_MESSAGES
 MESSAGE_PAYLOAD_BYTES_MAX: Final = 64_000_000
 USER_HEADERS_BYTES_MAX: Final = 100_000
+POLLED_BYTES_MAX: Final = 8_388_608  # of an answer that Python makes, but one message: it is in memory as a whole
 
 NAME_BYTES_MAX: Final = 255
 USER_NAME_BYTES_MIN: Final = 3

@@ -50,6 +50,8 @@ class Compression(IntEnum):
 Identifier = int | str
 """A numeric id (u32) or a name; a name is never converted to a number (docs/protocol/primitives.md#identifier)."""
 
+Payload = bytes | memoryview
+
 
 class Consumer(msgspec.Struct, frozen=True):
     """docs/protocol/primitives.md#consumer. `consumer_id` needs a hash for names, so it is computed by
@@ -64,7 +66,7 @@ class Reader:
 
     __slots__ = ("_data", "_position")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Payload) -> None:
         self._data = data
         self._position = 0
 
@@ -80,7 +82,7 @@ class Reader:
             raise ShardError(Status.INVALID_COMMAND, "payload is cut")
         piece = self._data[self._position : end]
         self._position = end
-        return piece
+        return piece if isinstance(piece, bytes) else bytes(piece)
 
     def rest_view(self) -> memoryview:
         """What is not read yet, as a view: nothing is copied."""

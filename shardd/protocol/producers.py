@@ -13,6 +13,7 @@ import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.primitives import Reader
+from shardd.protocol.send_request import SendMessages
 
 _INIT: Final = struct.Struct("<QIB")
 _INITIATED: Final = struct.Struct("<QIQ")
@@ -48,6 +49,40 @@ class ProducerEpoch(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         return _INITIATED.pack(self.producer, self.epoch, self.expiry_us)
+
+
+class SendOnce(msgspec.Struct, frozen=True):
+    """SEND_ONCE: batch `sequence` of a producer, which names its partition. SEND_ONCE_DIGEST: `SendOnceDigest`."""
+
+    producer: int
+    sequence: int
+    epoch: int
+    batch: SendMessages
+
+    @classmethod
+    def read(cls, reader: Reader) -> SendOnce:
+        return cls(reader.u64(), reader.u64(), reader.u32(), SendMessages.read(reader))
+
+    def encode(self) -> bytes:
+        return send_once_head(self.producer, self.epoch, self.sequence) + self.batch.encode()
+
+
+class SendOnceDigest(msgspec.Struct, frozen=True):
+    """`digest` of the content; 0: the content is not compared."""
+
+    producer: int
+    sequence: int
+    epoch: int
+    digest: int
+    batch: SendMessages
+
+    @classmethod
+    def read(cls, reader: Reader) -> SendOnceDigest:
+        return cls(reader.u64(), reader.u64(), reader.u32(), reader.u64(), SendMessages.read(reader))
+
+    def encode(self) -> bytes:
+        head = send_once_digest_head(self.producer, self.epoch, self.sequence, self.digest)
+        return head + self.batch.encode()
 
 
 class ProducedKind(IntEnum):

@@ -1,23 +1,16 @@
 """Requests of the classic protocol (docs/protocol/commands.md): one frozen type per payload layout, sans-IO, both
-directions.
+directions. `catalogue.decode()` reads the payload of a code.
 
-`decode(code, payload)` reads a payload completely before anything else is looked at (docs/protocol/framing.md#checks)
-and raises `ShardError` 3 or 4. Values whose meaning is only judged after the login check (compression byte, partition
-counts) are kept as sent. What a connection sends as SEND_MESSAGES is parsed by the native engine.
+A payload is read completely before anything else is looked at (docs/protocol/framing.md#checks): `ShardError` 3 or 4.
+Values whose meaning is only judged after the login check (compression byte, partition counts) are kept as sent. The
+native engine parses what a connection sends as SEND_MESSAGES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 import msgspec
 
-from shardd.protocol import account_requests, extensions
 from shardd.protocol import primitives as wire
-from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.poll_requests import PollMessages as PollMessages
 from shardd.protocol.poll_requests import StoreOffset as StoreOffset
 from shardd.protocol.poll_requests import WaitingPoll as WaitingPoll
@@ -271,80 +264,3 @@ class CreateGroupRequest(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         return wire.identifier(self.stream) + wire.identifier(self.topic) + wire.text8(self.name)
-
-
-Request = (
-    Empty
-    | GetClient
-    | Login
-    | StreamRequest
-    | CreateStreamRequest
-    | UpdateStreamRequest
-    | TopicRequest
-    | CreateTopicRequest
-    | UpdateTopicRequest
-    | PartitionsRequest
-    | PollMessages
-    | FlushUnsavedBuffer
-    | OffsetRequest
-    | StoreOffset
-    | GroupRequest
-    | CreateGroupRequest
-    | account_requests.AccountRequest
-    | extensions.AnyExtensionRequest
-)
-
-_READERS: Final[dict[int, Callable[[Reader], Request]]] = {
-    Code.PING: Empty.read,
-    Code.GET_STATS: Empty.read,
-    Code.GET_CLUSTER_METADATA: Empty.read,
-    Code.GET_ME: Empty.read,
-    Code.GET_CLIENT: GetClient.read,
-    Code.GET_CLIENTS: Empty.read,
-    Code.LOGIN_USER: Login.read,
-    Code.GET_USERS: Empty.read,
-    Code.LOGOUT_USER: Empty.read,
-    Code.GET_PERSONAL_ACCESS_TOKENS: Empty.read,
-    Code.POLL_MESSAGES: PollMessages.read,
-    Code.FLUSH_UNSAVED_BUFFER: FlushUnsavedBuffer.read,
-    Code.GET_CONSUMER_OFFSET: OffsetRequest.read,
-    Code.STORE_CONSUMER_OFFSET: StoreOffset.read,
-    Code.DELETE_CONSUMER_OFFSET: OffsetRequest.read,
-    Code.GET_STREAM: StreamRequest.read,
-    Code.GET_STREAMS: Empty.read,
-    Code.CREATE_STREAM: CreateStreamRequest.read,
-    Code.DELETE_STREAM: StreamRequest.read,
-    Code.UPDATE_STREAM: UpdateStreamRequest.read,
-    Code.PURGE_STREAM: StreamRequest.read,
-    Code.GET_TOPIC: TopicRequest.read,
-    Code.GET_TOPICS: StreamRequest.read,
-    Code.CREATE_TOPIC: CreateTopicRequest.read,
-    Code.DELETE_TOPIC: TopicRequest.read,
-    Code.UPDATE_TOPIC: UpdateTopicRequest.read,
-    Code.PURGE_TOPIC: TopicRequest.read,
-    Code.CREATE_PARTITIONS: PartitionsRequest.read,
-    Code.DELETE_PARTITIONS: PartitionsRequest.read,
-    Code.GET_CONSUMER_GROUP: GroupRequest.read,
-    Code.GET_CONSUMER_GROUPS: TopicRequest.read,
-    Code.CREATE_CONSUMER_GROUP: CreateGroupRequest.read,
-    Code.DELETE_CONSUMER_GROUP: GroupRequest.read,
-    Code.JOIN_CONSUMER_GROUP: GroupRequest.read,
-    Code.LEAVE_CONSUMER_GROUP: GroupRequest.read,
-    **account_requests.READERS,
-    ExtensionCode.POLL_AND_WAIT: WaitingPoll.read,
-    ExtensionCode.POLL_POSITION: PollPosition.read,
-    ExtensionCode.STORE_POSITION: StorePosition.read,
-    **extensions.READERS,
-}
-
-
-def decode(code: int, payload: bytes) -> Request:
-    """The request of a whole payload (without the frame's length and code).
-
-    Raises `ShardError`: 3 for an unknown code, a cut payload, bad UTF-8 or an unknown discriminant; 4 for a broken
-    structural rule. Surplus bytes are ignored.
-    """
-    read = _READERS.get(code)
-    if read is None:
-        raise ShardError(Status.INVALID_COMMAND, f"unknown command code {code}")
-    return read(Reader(payload))

@@ -11,7 +11,7 @@ import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Identifier, Reader
+from shardd.protocol.primitives import Identifier, Payload, Reader
 
 SETTINGS_MAX: Final = 64  # of one request
 
@@ -63,7 +63,7 @@ def encode_reply(settings: tuple[TopicSetting, ...]) -> bytes:
     return wire.u8(len(settings)) + b"".join(entries)
 
 
-def decode_reply(payload: bytes) -> tuple[TopicSetting, ...]:
+def decode_reply(payload: Payload) -> tuple[TopicSetting, ...]:
     """The reply, for clients. `ShardError` 3 when it is cut."""
     reader = Reader(payload)
     return tuple(TopicSetting(reader.text8(), reader.text8(), reader.u8() == 1) for _ in range(reader.u8()))

@@ -10,9 +10,9 @@ import msgspec
 
 from shardd import __version__
 from shardd.metadata import Metadata
+from shardd.protocol.catalogue import EXTENSIONS
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
-    EXTENSIONS,
     ExtensionList,
     ExtensionRequest,
     FigureKind,

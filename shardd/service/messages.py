@@ -4,7 +4,7 @@ without a connection send and poll (docs/protocol/messages.md)."""
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -25,8 +25,6 @@ from shardd.service.offsets import partition_or_first, plain_reader
 from shardd.service.partition_calls import PartitionCalls
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 from shardd.service.routes import balanced_counter
-
-POLLED_BYTES_MAX: Final = 8_388_608  # of an answer, but one message: it is in memory as a whole
 
 
 class SharedEngine(Protocol):
@@ -131,7 +129,7 @@ class MessageService:
                 request.value,
                 request.count,
                 auto_commit=request.auto_commit,
-                bytes_max=POLLED_BYTES_MAX,
+                bytes_max=limits.POLLED_BYTES_MAX,
             )
 
         names = request.stream, request.topic

@@ -14,7 +14,7 @@ import msgspec
 
 from shardd.engine import xxh32
 from shardd.groups import Membership
-from shardd.protocol.replies import TRANSPORT_TCP
+from shardd.protocol.system_replies import TRANSPORT_TCP
 from shardd.security.access_tokens import AccessClaims, IssuedLogin
 
 

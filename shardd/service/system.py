@@ -16,7 +16,14 @@ from shardd.config.nodes import Cluster
 from shardd.metadata import Metadata
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.replies import ROLE_FOLLOWER, ROLE_LEADER, ClientSummary, ClusterMetadata, ClusterNode, ServerStats
+from shardd.protocol.system_replies import (
+    ROLE_FOLLOWER,
+    ROLE_LEADER,
+    ClientSummary,
+    ClusterMetadata,
+    ClusterNode,
+    ServerStats,
+)
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import BusError, Senders
 from shardd.runtime.crowds import SharedRoom

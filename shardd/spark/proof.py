@@ -14,10 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardd.client.marks import Mark
-from shardd.protocol import bounds, replies, requests
+from shardd.protocol import bounds, requests
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.replies import TopicDetails
+from shardd.protocol.reply_forms import optional
 from shardd.spark.loss import ForeignIncarnationError
 from shardd.spark.positions import TopicName
 
@@ -43,10 +45,10 @@ class Proof:
         or partition is not there."""
         end: int | None = None
         if self.stock:
-            topic = replies.read_topic(answer)
+            topic = optional(TopicDetails.read)(answer)
             if topic is None:
                 raise ShardError(Status.TOPIC_ID_NOT_FOUND)
-            found = {each.id: each.created_at_us for each in topic[1]}.get(self.partition)
+            found = {each.id: each.created_at_us for each in topic.partitions}.get(self.partition)
         else:
             partition = bounds.decode_reply(answer)[0].partitions[0]
             found, end = partition.incarnation, partition.end

@@ -197,9 +197,8 @@ class Server:
         found = self._call(lambda c: c.topic(name.stream, name.topic))
         if found is None:
             raise ShardError(Status.TOPIC_ID_NOT_FOUND)
-        topic, rows = found
         partitions = []
-        for row in rows:
+        for row in found.partitions:
             if wanted and row.id not in wanted:
                 continue
             first = self._offset_of(name, row.id, PollingKind.FIRST, 0)
@@ -211,7 +210,7 @@ class Server:
             )
         if wanted and len(partitions) != len(wanted):
             raise ShardError(Status.PARTITION_NOT_FOUND)
-        return TopicBounds(0, topic.id, name.stream, name.topic, tuple(partitions))
+        return TopicBounds(0, found.topic.id, name.stream, name.topic, tuple(partitions))
 
     def _offset_of(self, name: TopicName, partition: int, strategy: PollingKind, value: int) -> int | None:
         """Offset of the first message that a poll brings."""

@@ -14,7 +14,7 @@ from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.offset_expiry import OffsetExpiry
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.metadata import Metadata
-from shardd.protocol.extensions import command_name
+from shardd.protocol.catalogue import command_name
 from shardd.runtime import tracing
 from shardd.runtime.disk_errors import Trouble
 from shardd.runtime.inheritance import WorkerInheritance

@@ -43,8 +43,8 @@ from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.scrubber import Scrubber
 from shardd.maintenance.sealer import Sealer
 from shardd.metadata import Record, State
+from shardd.protocol.catalogue import command_name
 from shardd.protocol.errors import Status
-from shardd.protocol.extensions import command_name
 from shardd.protocol.namespaces import namespace, partition_text
 from shardd.runtime.bus import Bus
 from shardd.runtime.bus_sockets import TrustedSockets

@@ -14,10 +14,11 @@ from shardd.client.errors import Fate, NotFoundError, ProtocolError, SettingsErr
 from shardd.client.heartbeat import announce_heartbeat
 from shardd.client.messages import History
 from shardd.client.unused_offsets import unused_offsets
-from shardd.protocol import account_replies, permissions, replies, requests
+from shardd.protocol import account_replies, permissions, replies
+from shardd.protocol.catalogue import EXTENSIONS, decode
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
-from shardd.protocol.extensions import EXTENSIONS, ExtensionCode
+from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 
@@ -94,7 +95,7 @@ ALL: list[commands.Command[Any]] = [
 
 @pytest.mark.parametrize("command", ALL, ids=lambda command: f"{command.code:#x}")
 def test_the_server_reads_what_the_client_writes(command: commands.Command[Any]) -> None:
-    decoded = requests.decode(command.code, command.payload)
+    decoded = decode(command.code, command.payload)
     assert decoded.encode() == command.payload  # so every field was where the server looks for it
 
 
@@ -109,7 +110,7 @@ def test_statuses_have_the_names_of_the_server() -> None:
 
 
 def test_permissions_come_back() -> None:
-    decoded = requests.decode(Code.CREATE_USER, commands.create_user("bob", "secret", permissions=RIGHTS).payload)
+    decoded = decode(Code.CREATE_USER, commands.create_user("bob", "secret", permissions=RIGHTS).payload)
     user = account_replies.UserDetails(1, 2, True, "bob", getattr(decoded, "permissions"))  # noqa: B009
     assert isinstance(user.permissions, permissions.Permissions)
     found = commands.user("bob").read(user.encode_details())

@@ -17,7 +17,6 @@ from shardd.protocol.legacy import generations, replies
 from shardd.protocol.legacy.generations import Generation, code_of, generation_of, generation_of_login
 from shardd.protocol.legacy.requests import decode
 from shardd.protocol.replies import (
-    ClientSummary,
     ConsumerOffset,
     GroupDetails,
     GroupMemberSummary,
@@ -26,6 +25,7 @@ from shardd.protocol.replies import (
     StreamSummary,
     TopicSummary,
 )
+from shardd.protocol.system_replies import ClientSummary
 from tests.support.server import Server
 
 NOW = bytes.fromhex("00401e18240a0600")

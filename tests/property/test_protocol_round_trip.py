@@ -9,7 +9,9 @@ from immutables import Map
 
 from shardd.protocol import account_requests as accounts
 from shardd.protocol import requests
+from shardd.protocol.catalogue import decode
 from shardd.protocol.codes import Code
+from shardd.protocol.command_entry import WireRequest
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
@@ -49,7 +51,7 @@ rights = st.none() | st.builds(
 some_types = st.lists(st.sampled_from([*accounts.SnapshotType][:-1]), max_size=4).map(tuple)
 snapshot_types = some_types | st.just((accounts.SnapshotType.ALL,))
 
-REQUESTS: dict[Code, st.SearchStrategy[requests.Request]] = {
+REQUESTS: dict[Code, st.SearchStrategy[WireRequest]] = {
     Code.PING: empty,
     Code.GET_STATS: empty,
     Code.GET_SNAPSHOT: st.builds(accounts.GetSnapshot, st.sampled_from(accounts.SnapshotCompression), snapshot_types),
@@ -111,20 +113,20 @@ def test_every_served_code_is_covered() -> None:
 def test_round_trip(code: Code, data: st.DataObject) -> None:
     request = data.draw(REQUESTS[code])
     payload = request.encode()
-    assert requests.decode(code, payload) == request
+    assert decode(code, payload) == request
     surplus = data.draw(st.binary(max_size=8))
-    assert requests.decode(code, payload + surplus) == request
+    assert decode(code, payload + surplus) == request
     if payload:
         with pytest.raises(ShardError) as caught:
-            requests.decode(code, payload[: data.draw(st.integers(0, len(payload) - 1))])
+            decode(code, payload[: data.draw(st.integers(0, len(payload) - 1))])
         assert caught.value.status is Status.INVALID_COMMAND
 
 
 @given(st.sampled_from(Code), st.binary(max_size=64))
 def test_noise_is_refused_with_3_or_4(code: Code, payload: bytes) -> None:
     try:
-        request = requests.decode(code, payload)
+        request = decode(code, payload)
     except ShardError as error:
         assert error.status in (Status.INVALID_COMMAND, Status.INVALID_FORMAT)
     else:
-        assert requests.decode(code, request.encode()) == request
+        assert decode(code, request.encode()) == request

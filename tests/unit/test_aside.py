@@ -22,10 +22,10 @@ from shardd.dispatch.door.places import (
     Work,
 )
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.limits import POLLED_BYTES_MAX
 from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
 from shardd.runtime.fair_turns import FairTurns
 from shardd.runtime.slices import Slices
-from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.sessions import Session
 from tests.support.on_loop import on_loop
 

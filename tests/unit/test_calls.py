@@ -14,12 +14,13 @@ from shardd.engine import twin
 from shardd.metadata.state import Permissions, StreamPermissions
 from shardd.protocol import requests
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.limits import POLLED_BYTES_MAX
 from shardd.protocol.namespaces import namespace
 from shardd.protocol.primitives import Consumer, ConsumerKind, Identifier, PollingKind
 from shardd.protocol.requests import SendMessages
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind
 from shardd.service.identity import Identity
-from shardd.service.messages import POLLED_BYTES_MAX, PolledMessages
+from shardd.service.messages import PolledMessages
 from tests.support import wire
 from tests.support.wire import Wire
 from tests.unit.calls_harness import LEVELS, workers_with_stream

@@ -42,7 +42,8 @@ def test_lists_have_every_stream_and_topic(connection: Connection) -> None:
     assert [(each.id, each.name, each.partitions_count) for each in topics] == [(0, "t", 2), (1, "other", 1)]
     assert connection.topics("empty") == []
     found = connection.topic("s", "t")
-    assert found is not None and found[0] == topics[0] and [each.messages_count for each in found[1]] == [0, 2]
+    assert found is not None and found.topic == topics[0]
+    assert [each.messages_count for each in found.partitions] == [0, 2]
     assert connection.topic("s", "no") is None
 
 

@@ -75,6 +75,8 @@ def test_a_format_of_several_fields_stands_in_one_file() -> None:
         ("shardd/protocol/unused_offsets.py", "<IIQ"),  # partition, first place, age
         ("shardd/protocol/account_replies.py", "<IQB"),  # id, creation, status of a user
         ("shardd/protocol/leases.py", "<IQI"),  # partition, offset, seconds
+        ("shardd/protocol/system_replies.py", "<III"),  # stream, topic, group of a membership
+        ("shardd/protocol/system_replies.py", "<IQQ"),  # threads, free and whole disk
     }
     homes: dict[str, set[str]] = defaultdict(set)
     for name, form in struct_formats():

@@ -12,11 +12,12 @@ from immutables import Map
 
 from shardd.protocol import account_replies, account_requests, permissions
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
+from shardd.protocol.catalogue import decode
 from shardd.protocol.codes import Code
+from shardd.protocol.command_entry import WireRequest
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.primitives import Reader
-from shardd.protocol.requests import decode
 
 EXAMPLE = bytes.fromhex("0000000000010000000001010000000000000000000102000000000001000000")
 flags = st.booleans()
@@ -96,7 +97,7 @@ def test_a_block_cannot_keep_the_server_busy() -> None:
         (Code.DELETE_SEGMENTS, account_requests.DeleteSegments("st", 3, 4, 2**32 - 1)),
     ],
 )
-def test_requests_survive_and_cut_ones_are_refused(code: int, request_: account_requests.AccountRequest) -> None:
+def test_requests_survive_and_cut_ones_are_refused(code: int, request_: WireRequest) -> None:
     payload = request_.encode()
     assert decode(code, payload) == request_
     assert decode(code, payload + b"more") == request_

@@ -11,7 +11,8 @@ import pytest
 from shardd.client.errors import of_status
 from shardd.doors.http.errors import http_status
 from shardd.engine import twin, twin_record
-from shardd.protocol import replies, requests
+from shardd.protocol import replies
+from shardd.protocol.catalogue import decode
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import Status
 from shardd.protocol.namespaces import namespace
@@ -35,7 +36,7 @@ def test_an_example_of_a_request_is_read_and_written_alike(frame: bytes) -> None
         assert status == Status.OK
         assert parts is not None
         return
-    assert requests.decode(code, payload).encode() == payload
+    assert decode(code, payload).encode() == payload
 
 
 def test_examples_of_responses_are_whole() -> None:

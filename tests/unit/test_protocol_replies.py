@@ -7,7 +7,7 @@ import struct
 import pytest
 from msgspec.structs import replace
 
-from shardd.protocol import replies
+from shardd.protocol import replies, system_replies
 from shardd.protocol.errors import ShardError, Status
 
 T = 1_776_000_000_000_000
@@ -15,7 +15,7 @@ MAX64 = 2**64 - 1
 STREAM = replies.StreamSummary(0, T, 0, 0, 0, "st")
 TOPIC = replies.TopicSummary(0, T, 2, MAX64, 1, MAX64, 1, 0, 0, "tp")
 SENT_TOPIC = replace(TOPIC, size_bytes=147, messages_count=2)
-STATS = replies.ServerStats(
+STATS = system_replies.ServerStats(
     process_id=7,
     cpu_usage=1.5,
     total_cpu_usage=2.5,
@@ -54,10 +54,10 @@ def golden(name: str) -> bytes:
     """The frame under test, by the name of its vector."""
     empty = [replies.PartitionSummary(number, T, 0, 0, 0, 0) for number in (0, 1)]
     sent = (replies.PartitionSummary(0, T, 1, 0, 0, 0), replies.PartitionSummary(1, T, 1, 1, 147, 2))
-    node = replies.ClusterNode("iggy-node", "127.0.0.1", 8090, 8080, 3000, 8092)
-    member = replies.ClientSummary(7, 0, "127.0.0.1:51234", ((0, 0, 0),))
+    node = system_replies.ClusterNode("iggy-node", "127.0.0.1", 8090, 8080, 3000, 8092)
+    member = system_replies.ClientSummary(7, 0, "127.0.0.1:51234", ((0, 0, 0),))
     payloads = {
-        "cluster": replies.ClusterMetadata("single-node", [node]).encode(),
+        "cluster": system_replies.ClusterMetadata("single-node", [node]).encode(),
         "stream": STREAM.encode(),
         "topic": TOPIC.encode() + partitions(*empty),
         "topic after sends": SENT_TOPIC.encode() + partitions(*sent),
@@ -100,7 +100,7 @@ def test_frames_count_the_payload_only_and_errors_carry_none() -> None:
 
 
 def test_list_entries_of_clients_have_no_memberships() -> None:
-    client = replies.ClientSummary(1, None, "10.0.0.1:9", ((1, 2, 3), (4, 5, 6)))
+    client = system_replies.ClientSummary(1, None, "10.0.0.1:9", ((1, 2, 3), (4, 5, 6)))
     assert client.encode().hex() == "01000000ffffffff010a00000031302e302e302e313a3902000000"
     assert client.encode_details()[len(client.encode()) :] == struct.pack("<6I", 1, 2, 3, 4, 5, 6)
 
@@ -109,7 +109,7 @@ def test_fixed_sizes() -> None:
     assert len(STREAM.encode()) == 33 + 2
     assert len(TOPIC.encode()) == 51 + 2
     assert len(replies.PartitionSummary(0, 0, 0, 0, 0, 0).encode()) == 40
-    assert len(replies.ClientSummary(0, 0, "a").encode()) == 17 + 1
+    assert len(system_replies.ClientSummary(0, 0, "a").encode()) == 17 + 1
 
 
 def test_stats_layout() -> None:

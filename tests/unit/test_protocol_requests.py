@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shardd.protocol import requests
+from shardd.protocol.catalogue import decode
 from shardd.protocol.codes import Code
+from shardd.protocol.command_entry import WireRequest
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 
@@ -48,17 +50,17 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("frame_hex", "request_value"), GOLDEN)
-def test_golden_vectors_both_ways(frame_hex: str, request_value: requests.Request) -> None:
+def test_golden_vectors_both_ways(frame_hex: str, request_value: WireRequest) -> None:
     frame = bytes.fromhex(frame_hex)
     assert int.from_bytes(frame[:4], "little") == len(frame) - 4
     code = int.from_bytes(frame[4:8], "little")
-    assert requests.decode(code, frame[8:]) == request_value
+    assert decode(code, frame[8:]) == request_value
     assert request_value.encode() == frame[8:]
 
 
 def refused(code: int, payload_hex: str) -> Status:
     with pytest.raises(ShardError) as caught:
-        requests.decode(code, bytes.fromhex(payload_hex))
+        decode(code, bytes.fromhex(payload_hex))
     return caught.value.status
 
 
@@ -90,7 +92,7 @@ WHOLE_PAYLOADS = {
 @pytest.mark.parametrize("code", WHOLE_PAYLOADS)
 def test_every_cut_is_an_invalid_command(code: Code) -> None:
     whole = bytes.fromhex(WHOLE_PAYLOADS[code])
-    requests.decode(code, whole)
+    decode(code, whole)
     for size in range(len(whole)):
         assert refused(code, whole[:size].hex()) is Status.INVALID_COMMAND
 
@@ -98,8 +100,8 @@ def test_every_cut_is_an_invalid_command(code: Code) -> None:
 @pytest.mark.parametrize("code", WHOLE_PAYLOADS)
 def test_surplus_bytes_are_ignored(code: Code) -> None:
     whole = bytes.fromhex(WHOLE_PAYLOADS[code])
-    assert requests.decode(code, whole + b"more") == requests.decode(code, whole)
-    assert requests.decode(Code.PING, b"surplus") == requests.Empty()
+    assert decode(code, whole + b"more") == decode(code, whole)
+    assert decode(Code.PING, b"surplus") == requests.Empty()
 
 
 @pytest.mark.parametrize(
@@ -147,18 +149,16 @@ def test_unknown_codes(code: int) -> None:
 
 
 def test_values_judged_after_the_login_check_are_decoded() -> None:
-    request = requests.decode(
-        Code.CREATE_TOPIC, bytes.fromhex("02027374ffffffff09ffffffffffffffffffffffffffffffffff027470")
-    )
+    request = decode(Code.CREATE_TOPIC, bytes.fromhex("02027374ffffffff09ffffffffffffffffffffffffffffffffff027470"))
     assert request == requests.CreateTopicRequest("st", 2**32 - 1, 9, UNLIMITED, UNLIMITED, 255, "tp")
 
 
 def test_flags_and_absent_partition() -> None:
-    absent = requests.decode(
+    absent = decode(
         Code.POLL_MESSAGES, bytes.fromhex("01010401000000020273740202747002010000000300000000000000000900000005")
     )
     assert isinstance(absent, requests.PollMessages)
     assert absent.partition is None  # only a flag of exactly 1 means present
     assert absent.auto_commit  # any non-zero value is true
-    flush = requests.decode(Code.FLUSH_UNSAVED_BUFFER, bytes.fromhex("02027374020274700000000002"))
+    flush = decode(Code.FLUSH_UNSAVED_BUFFER, bytes.fromhex("02027374020274700000000002"))
     assert flush == requests.FlushUnsavedBuffer("st", "tp", 0, fsync=True)

@@ -10,7 +10,8 @@ from shardd.protocol import bounds, primitives, topic_settings
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.permissions import entries_count
 from shardd.protocol.positions import PositionHead
-from shardd.protocol.replies import ClientSummary, PolledHead, StreamDetails, TopicDetails
+from shardd.protocol.replies import PolledHead, StreamDetails, TopicDetails
+from shardd.protocol.system_replies import ClientSummary
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import NothingPolled

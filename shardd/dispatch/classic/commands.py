@@ -1,5 +1,6 @@
 """Every command of the classic protocol and every extension command: the service that executes it and the encoding of
-what that returns. The decoding: `shardd.protocol.requests`. SEND_MESSAGES is executed by the engine alone."""
+what the service returns. All else that is known of a command: `shardd/protocol/catalogue.py`. The engine alone executes
+the sends of connections."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from shardd.protocol.account_replies import TokenSummary, UserDetails
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
-from shardd.protocol.replies import ClientSummary, GroupSummary, PartitionSummary, StreamSummary, TopicSummary
+from shardd.protocol.replies import GroupSummary, PartitionSummary, StreamSummary, TopicSummary
+from shardd.protocol.system_replies import ClientSummary
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import ByEngine
 from shardd.service.identity import Identity

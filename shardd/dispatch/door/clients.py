@@ -22,7 +22,7 @@ from shardd.config.schema import Server
 from shardd.engine import Engine
 from shardd.protocol.door_frames import CLIENT_SHARE
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.replies import TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
+from shardd.protocol.system_replies import TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session, SessionTable
 

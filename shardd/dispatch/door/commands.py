@@ -11,8 +11,8 @@ import msgspec
 
 from shardd.dispatch.door.values import decoder_of, keep_encoded
 from shardd.protocol.door_frames import REQUEST_BYTES_MAX, Command, Figures, Request, Task
+from shardd.protocol.limits import POLLED_BYTES_MAX
 from shardd.service.identity import Identity
-from shardd.service.messages import POLLED_BYTES_MAX
 from shardd.service.services import Services
 
 Execute = Callable[[Identity, Any], Awaitable[object]]

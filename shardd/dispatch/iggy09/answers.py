@@ -13,14 +13,8 @@ from shardd.protocol import iggy09
 from shardd.protocol import primitives as wire
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.permissions import encode_permissions
-from shardd.protocol.replies import (
-    PartitionSummary,
-    ServerStats,
-    StreamDetails,
-    StreamSummary,
-    TopicDetails,
-    TopicSummary,
-)
+from shardd.protocol.replies import PartitionSummary, StreamDetails, StreamSummary, TopicDetails, TopicSummary
+from shardd.protocol.system_replies import ServerStats
 
 _TOPIC: Final = struct.Struct("<IQIQBQQQ")
 NO_OPTIONS: Final = bytes(4)

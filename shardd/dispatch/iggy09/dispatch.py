@@ -6,26 +6,22 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from shardd.dispatch.classic.execution import Execution
 from shardd.dispatch.iggy09.commands import READERS, commands_of
 from shardd.engine import Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol import iggy09, requests
 from shardd.protocol.account_requests import TokenLogin
-from shardd.protocol.codes import Code
+from shardd.protocol.catalogue import decode
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.iggy09 import EVICTION, Head, Register
 from shardd.protocol.primitives import Reader
-from shardd.protocol.requests import decode
 from shardd.runtime import tracing
-from shardd.security import Rule, allowed
-from shardd.service.groups import ByEngine
 from shardd.service.registrations import FencedError
 from shardd.service.services import Services
 
 _log = logging.getLogger(__name__)
 
-_USER_CHANGES: Final = frozenset({Code.CREATE_USER, Code.UPDATE_PERMISSIONS})
-_LARGE_BYTES: Final = 4096
 _OWN_NUMBER: Final = frozenset(iggy09.OPERATIONS.values())
 _REASONS: Final = {
     Status.INVALID_CREDENTIALS: iggy09.INVALID_CREDENTIALS,
@@ -52,10 +48,9 @@ class Iggy09Dispatcher:
 
     def __init__(self, engine: Engine, metadata: Metadata, services: Services) -> None:
         self._engine = engine
-        self._metadata = metadata
         self._services = services
         self._commands: Final = commands_of(metadata, services)
-        self._threads = services.threads
+        self._execution = Execution(metadata, services.threads)
 
     async def handle(self, request: RequestEvent) -> None:
         """Answers a request through `engine.reply`."""
@@ -86,16 +81,10 @@ class Iggy09Dispatcher:
         code = self._code(head)
         if user_id is None:
             raise ShardError(Status.UNAUTHENTICATED)  # an eviction, unless it is a read
-        if len(body) > _LARGE_BYTES and code in _USER_CHANGES:
-            self._require_rights_over_users(user_id)  # before it costs a long decoding
-            request = await self._threads.run(_decode, code, body)
-        else:
-            request = _decode(code, body)
+        identity = self._services.connections.identity(connection, user_id)
+        request = await self._execution.decoded(identity, code, len(body), lambda: _decode(code, body))
         command = self._commands[code]
-        value = await command.execute(self._services.connections.identity(connection, user_id), request)
-        if isinstance(value, ByEngine):
-            return None
-        return await self._threads.run(command.encode, value) if command.is_large(value) else command.encode(value)
+        return await self._execution.encoded(command, await command.execute(identity, request))
 
     def _code(self, head: Head) -> int:
         """The command. `ShardError` 3 unknown, 5 a change that comes as a read."""
@@ -157,10 +146,6 @@ class Iggy09Dispatcher:
             self._services.registrations.leave(identity.session, (user_id, identity.incarnation))
         self._services.connections.leave_groups(connection)
         return b""
-
-    def _require_rights_over_users(self, user_id: int) -> None:
-        if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):
-            raise ShardError(Status.UNAUTHORIZED)
 
 
 def _decode(code: int, body: bytes) -> Any:

@@ -4,14 +4,17 @@ asks is known by the dialect of the connection, and may become known better by w
 from __future__ import annotations
 
 import logging
-from typing import Final
+from functools import partial
+from typing import Any
 
 from shardd.dispatch.classic.commands import Commands
+from shardd.dispatch.classic.execution import Execution
 from shardd.dispatch.legacy.commands import legacy_commands
 from shardd.engine import DIALECT_CLASSIC, DIALECT_UNNAMED, Engine, RequestEvent
 from shardd.metadata import Metadata
 from shardd.protocol.account_requests import UserRequest
-from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
+from shardd.protocol.catalogue import ALLOWED_WITHOUT_LOGIN
+from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.legacy import generations
 from shardd.protocol.legacy import replies as older
@@ -23,16 +26,13 @@ from shardd.protocol.replies import ConsumerOffset
 from shardd.protocol.requests import GetClient, GroupRequest, OffsetRequest, StreamRequest, TopicRequest
 from shardd.protocol.send_request import SendMessages
 from shardd.runtime import tracing
-from shardd.security import Rule, allowed
 from shardd.service import base
-from shardd.service.groups import ByEngine, group_of
+from shardd.service.groups import group_of
+from shardd.service.identity import Identity
 from shardd.service.offsets import consumer_id
 from shardd.service.services import Services
 
 _log = logging.getLogger(__name__)
-
-_USER_CHANGES: Final = frozenset({Code.CREATE_USER, Code.UPDATE_PERMISSIONS})
-_LARGE_BYTES: Final = 4096
 
 
 class LegacyDispatcher:
@@ -42,6 +42,7 @@ class LegacyDispatcher:
         self._engine = engine
         self._metadata = metadata
         self._services = services
+        self._execution = Execution(metadata, services.threads)
         self._tables: dict[int, Commands] = {}
 
     async def handle(self, request: RequestEvent) -> None:
@@ -59,10 +60,13 @@ class LegacyDispatcher:
             if code == Code.SEND_MESSAGES and generation.send_form == 56 and is_classic_batch(request.payload):
                 await self._send_classic(connection, request.payload, user_id)
                 return
-            asked, generation = await self._decoded(code, request.payload, generation, user_id)
+            identity = self._services.connections.identity(connection, user_id)
+            asked, generation = await self._execution.decoded(
+                identity, code, len(request.payload), partial(decode, code, request.payload, generation)
+            )
             if speaks != generation.number:
                 self._engine.speak(connection, generation.number)
-            reply = await self._answer(connection, code, asked, generation, user_id)
+            reply = await self._answer(identity, code, asked, generation)
         except ShardError as error:
             _log.debug("request %d refused with %d: %s", code, error.status, error)
             tracing.refused(error.status)
@@ -92,35 +96,23 @@ class LegacyDispatcher:
             body = len(text).to_bytes(4, "little") + text
         self._engine.reply(connection, error.status, body, error.close)
 
-    async def _decoded(
-        self, code: int, payload: bytes, generation: Generation, user_id: int | None
-    ) -> tuple[LegacyRequest, Generation]:
-        if len(payload) > _LARGE_BYTES and code in _USER_CHANGES and user_id is not None:
-            if not allowed(self._metadata.state, user_id, Rule.MANAGE_USERS):
-                raise ShardError(Status.UNAUTHORIZED)
-            return await self._services.threads.run(decode, code, payload, generation)
-        return decode(code, payload, generation)
-
     async def _answer(
-        self, connection: int, code: int, request: LegacyRequest, generation: Generation, user_id: int | None
+        self, identity: Identity, code: int, request: LegacyRequest, generation: Generation
     ) -> bytes | None:
         """None: the engine answers."""
-        if user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
+        if identity.user_id is None and code not in ALLOWED_WITHOUT_LOGIN:
             raise ShardError(Status.UNAUTHENTICATED)
         command = self._table(generation).get(code)
         if command is None:
             raise ShardError(Status.INVALID_COMMAND, f"unknown command code {code}")
         if generation.missing_is_error:
             self._require_there(request)
-        value = await command.execute(self._services.connections.identity(connection, user_id), request)
-        if isinstance(value, ByEngine):
-            return None
+        value: Any = await command.execute(identity, request)
         if isinstance(request, OffsetRequest) and code == Code.GET_CONSUMER_OFFSET:
             return self._offset(generation, request, value)
         if value is None and generation.missing_is_error:
             _raise_missing(request)
-        run = self._services.threads.run
-        return await run(command.encode, value) if command.is_large(value) else command.encode(value)
+        return await self._execution.encoded(command, value)
 
     def _table(self, generation: Generation) -> Commands:
         table = self._tables.get(generation.number)

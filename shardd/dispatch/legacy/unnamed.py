@@ -8,7 +8,8 @@ from typing import Final
 
 from shardd.dispatch.legacy.dispatch import LegacyDispatcher
 from shardd.engine import DIALECT_CLASSIC, Engine, RequestEvent
-from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
+from shardd.protocol.catalogue import ALLOWED_WITHOUT_LOGIN
+from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.legacy.generations import OLD_LOGIN, generation_of_login, is_before_final_codes, release_of
 from shardd.service.services import Services

@@ -16,7 +16,7 @@ from shardd.doors.http.sizes import size_text
 from shardd.doors.http.stream_routes import found
 from shardd.doors.metrics.exposition import OPEN_METRICS
 from shardd.protocol.account_requests import SnapshotCompression, SnapshotType
-from shardd.protocol.replies import NODE_HEALTHY, ROLE_LEADER, TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
+from shardd.protocol.system_replies import NODE_HEALTHY, ROLE_LEADER, TRANSPORT_HTTP, TRANSPORT_QUIC, TRANSPORT_TCP
 
 METRICS: Final = "/metrics"
 ZIP: Final = "application/zip"

@@ -14,26 +14,25 @@ from immutables import Map
 from shardd.doors.door import DoorClient
 from shardd.protocol.account_replies import LoggedIn, TokenSecret, TokenSummary, UserDetails
 from shardd.protocol.account_requests import TokenLogin
-from shardd.protocol.codes import ALLOWED_WITHOUT_LOGIN, Code
+from shardd.protocol.catalogue import ALLOWED_WITHOUT_LOGIN, decode
+from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.limits import FRAME_LENGTH_MIN
 from shardd.protocol.primitives import Reader
 from shardd.protocol.replies import (
-    ClientSummary,
-    ClusterMetadata,
     ConsumerOffset,
     GroupDetails,
     GroupSummary,
     PartitionSummary,
     PolledHead,
-    ServerStats,
     StreamDetails,
     StreamSummary,
     TopicDetails,
     TopicSummary,
 )
-from shardd.protocol.requests import Login, decode
-from shardd.protocol.send_request import Partitioning, PartitioningKind, SendMessages
+from shardd.protocol.requests import Login
+from shardd.protocol.send_request import SendMessages
+from shardd.protocol.system_replies import ClientSummary, ClusterMetadata, ServerStats
 
 REQUEST_BYTES_MAX: Final = 7 << 20  # of a frame: with what stands around it it fits into one of a door (8 MiB)
 STRANGER_BYTES_MAX: Final = 4096  # before a login
@@ -43,7 +42,6 @@ _LONG_PAYLOADS: Final[dict[int, int]] = {
     Code.UPDATE_PERMISSIONS: 512 << 10,
     Code.PING: REQUEST_BYTES_MAX,
 }
-_PARTITION_BYTES: Final = 4
 
 Encode = Callable[[Any], bytes]
 
@@ -159,7 +157,7 @@ def refusal(length: int, code: int, *, logged_in: bool) -> Status | None:
 
 def read_request(code: int, payload: memoryview) -> Any:
     """Nothing of the payload is needed behind it. ShardError."""
-    return read_send(payload) if code == Code.SEND_MESSAGES else decode(code, bytes(payload))
+    return SendMessages.read(Reader(payload)) if code == Code.SEND_MESSAGES else decode(code, bytes(payload))
 
 
 async def execute(client: DoorClient, code: int, request: Any) -> bytes:
@@ -182,30 +180,3 @@ async def execute(client: DoorClient, code: int, request: Any) -> bytes:
     if code in SENT_WITH_MAPS:
         request = msgspec.to_builtins(request, enc_hook=_to_map)
     return encode(await client.command(name, request))
-
-
-def read_send(payload: memoryview) -> SendMessages:
-    """docs/protocol/messages.md#batch; what is wrong in the batch its service says. ShardError 3, 6."""
-    if len(payload) < _PARTITION_BYTES:
-        raise ShardError(Status.INVALID_COMMAND, "a cut batch")
-    end = _PARTITION_BYTES + int.from_bytes(payload[:_PARTITION_BYTES], "little")
-    if end > len(payload):
-        raise ShardError(Status.INVALID_COMMAND, "a cut batch")
-    reader = Reader(bytes(payload[_PARTITION_BYTES:end]))
-    try:
-        stream, topic = reader.identifier(), reader.identifier()
-    except ShardError as error:
-        raise ShardError(Status.INVALID_IDENTIFIER, str(error)) from error
-    return SendMessages(stream, topic, _partitioning(reader), reader.u32(), bytes(payload[end:]))
-
-
-def _partitioning(reader: Reader) -> Partitioning:
-    kind, value = reader.u8(), reader.take(reader.u8())
-    lengths = {PartitioningKind.BALANCED: (0,), PartitioningKind.PARTITION: (_PARTITION_BYTES,)}
-    if kind not in PartitioningKind._value2member_map_:
-        raise ShardError(Status.INVALID_COMMAND, "unknown partitioning")
-    if len(value) not in lengths.get(PartitioningKind(kind), range(1, 256)):
-        raise ShardError(Status.INVALID_COMMAND, "a partitioning of another length")
-    if kind == PartitioningKind.PARTITION:
-        return Partitioning(PartitioningKind.PARTITION, int.from_bytes(value, "little"))
-    return Partitioning(PartitioningKind(kind), 0, value if kind == PartitioningKind.KEY else b"")

@@ -6,29 +6,35 @@ from __future__ import annotations
 from typing import Final
 
 from shardd.protocol import primitives as wire
+from shardd.protocol.catalogue import COMMANDS
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 
-# How many numbers name what a command is about; they begin its payload, or stand behind the consumer.
-_NUMBERS: Final = {
-    Code.GET_STREAM: 1,
-    Code.DELETE_STREAM: 1,
-    Code.GET_TOPICS: 1,
-    Code.CREATE_TOPIC: 1,
-    Code.GET_TOPIC: 2,
-    Code.DELETE_TOPIC: 2,
-    Code.CREATE_PARTITIONS: 2,
-    Code.DELETE_PARTITIONS: 2,
-    Code.SEND_MESSAGES: 2,
-    Code.POLL_MESSAGES: 2,
-    Code.STORE_CONSUMER_OFFSET: 2,
-    Code.GET_CONSUMER_OFFSET: 2,
-    Code.GET_CONSUMER_GROUPS: 2,
-    Code.CREATE_CONSUMER_GROUP: 2,
-    Code.GET_CONSUMER_GROUP: 2,
-    Code.DELETE_CONSUMER_GROUP: 2,
-    Code.JOIN_CONSUMER_GROUP: 2,
-    Code.LEAVE_CONSUMER_GROUP: 2,
+_NUMBERED: Final = frozenset(
+    {
+        Code.GET_STREAM,
+        Code.DELETE_STREAM,
+        Code.GET_TOPICS,
+        Code.CREATE_TOPIC,
+        Code.GET_TOPIC,
+        Code.DELETE_TOPIC,
+        Code.CREATE_PARTITIONS,
+        Code.DELETE_PARTITIONS,
+        Code.SEND_MESSAGES,
+        Code.POLL_MESSAGES,
+        Code.STORE_CONSUMER_OFFSET,
+        Code.GET_CONSUMER_OFFSET,
+        Code.GET_CONSUMER_GROUPS,
+        Code.CREATE_CONSUMER_GROUP,
+        Code.GET_CONSUMER_GROUP,
+        Code.DELETE_CONSUMER_GROUP,
+        Code.JOIN_CONSUMER_GROUP,
+        Code.LEAVE_CONSUMER_GROUP,
+    }
+)
+# How many numbers name the stream and the topic; they begin the payload, or stand behind the consumer.
+_NUMBERS: Final[dict[int, int]] = {
+    code: len({"stream", "topic"} & {*COMMANDS[code].request.__struct_fields__}) for code in _NUMBERED
 }
 _BEHIND_CONSUMER: Final = frozenset({Code.POLL_MESSAGES, Code.STORE_CONSUMER_OFFSET, Code.GET_CONSUMER_OFFSET})
 _CONSUMER_BYTES: Final = 5  # kind and number
@@ -56,11 +62,11 @@ def with_identifiers(code: int, payload: bytes) -> bytes:
         parts.append(_next_kind(payload, 0) + payload[1:_CONSUMER_BYTES])
         at = _CONSUMER_BYTES
     if is_numbered(code, payload):
-        for _ in range(_NUMBERS[Code(code)]):
+        for _ in range(_NUMBERS[code]):
             parts.append(_IDENTIFIER_HEAD + payload[at : at + _NUMBER_BYTES])
             at += _NUMBER_BYTES
     else:
-        for _ in range(_NUMBERS[Code(code)]):
+        for _ in range(_NUMBERS[code]):
             length = 2 + (payload[at + 1] if at + 1 < len(payload) else 0)
             parts.append(payload[at : at + length])
             at += length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardd.protocol import limits
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.primitives import Consumer, ConsumerKind, Identifier, Reader
+from shardd.protocol.primitives import Consumer, ConsumerKind, Identifier, Payload, Reader
 
 
 class LegacyReader(Reader):
@@ -12,7 +12,7 @@ class LegacyReader(Reader):
 
     __slots__ = ("_first_id",)
 
-    def __init__(self, data: bytes, first_id: int) -> None:
+    def __init__(self, data: Payload, first_id: int) -> None:
         super().__init__(data)
         self._first_id = first_id
 
@@ -29,7 +29,7 @@ class LegacyReader(Reader):
     @property
     def rest(self) -> bytes:
         """Bytes not read yet."""
-        return self._data[self._position :]
+        return bytes(self._data[self._position :])
 
     def own_id(self, sent: int) -> int:
         """What the server calls it. An id below the first one is that of nothing."""

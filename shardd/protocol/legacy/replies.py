@@ -15,17 +15,16 @@ from shardd.protocol.legacy.generations import Generation
 from shardd.protocol.legacy.permissions import shifted
 from shardd.protocol.replies import (
     GROUP_HEAD,
-    ClientSummary,
     ConsumerOffset,
     GroupDetails,
     GroupMemberSummary,
     GroupSummary,
     PartitionSummary,
     PolledHead,
-    ServerStats,
     StreamSummary,
     TopicSummary,
 )
+from shardd.protocol.system_replies import ClientSummary, ServerStats
 
 _SECOND_US: Final = 1_000_000
 _NEVER_S: Final = 0

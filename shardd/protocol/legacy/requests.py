@@ -12,8 +12,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from shardd.protocol import account_requests as accounts
-from shardd.protocol import limits, requests
+from shardd.protocol import catalogue, limits, requests
 from shardd.protocol.codes import Code
+from shardd.protocol.command_entry import WireRequest
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.legacy import generations
 from shardd.protocol.legacy.generations import Generation
@@ -22,7 +23,6 @@ from shardd.protocol.legacy.numbered import is_numbered, with_identifiers
 from shardd.protocol.legacy.permissions import shifted
 from shardd.protocol.legacy.reader import LegacyReader
 from shardd.protocol.primitives import Consumer
-from shardd.protocol.requests import Request
 
 _SECOND_US: Final = 1_000_000
 _NAME_MASK: Final = 0x20  # below it no byte of a name
@@ -33,7 +33,7 @@ _TAIL_BYTES: Final = {  # behind stream and topic, with a plain partition
     Code.DELETE_CONSUMER_OFFSET: 4,
 }
 
-LegacyRequest = Request | SentMessages
+LegacyRequest = WireRequest | SentMessages
 Decoded = tuple[LegacyRequest, Generation]
 _Read = Callable[[LegacyReader, Generation], Decoded]
 
@@ -46,10 +46,9 @@ def decode(code: int, payload: bytes, generation: Generation) -> Decoded:
     read = _LEGACY.get(code) if generation.chooses_ids else _SHORT_HEADERS.get(code)
     if read is not None:
         return read(reader, generation)
-    like_classic = _LIKE_CLASSIC.get(code)
-    if like_classic is None or not generation.chooses_ids:
-        return requests.decode(code, payload), generation
-    return like_classic(reader), generation
+    if code in _LIKE_CLASSIC and generation.chooses_ids:
+        return catalogue.COMMANDS[code].request.read(reader), generation
+    return catalogue.decode(code, payload), generation
 
 
 # ---- login ----
@@ -310,19 +309,21 @@ _LEGACY: Final[dict[int, _Read]] = {
     Code.DELETE_SEGMENTS: _delete_segments,
 }
 # like the classic payload but for its ids
-_LIKE_CLASSIC: Final[dict[int, Callable[[LegacyReader], Request]]] = {
-    Code.GET_USER: accounts.UserRequest.read,
-    Code.DELETE_USER: accounts.UserRequest.read,
-    Code.CHANGE_PASSWORD: accounts.ChangePasswordRequest.read,
-    Code.GET_STREAM: requests.StreamRequest.read,
-    Code.DELETE_STREAM: requests.StreamRequest.read,
-    Code.PURGE_STREAM: requests.StreamRequest.read,
-    Code.UPDATE_STREAM: requests.UpdateStreamRequest.read,
-    Code.GET_TOPIC: requests.TopicRequest.read,
-    Code.GET_TOPICS: requests.StreamRequest.read,
-    Code.DELETE_TOPIC: requests.TopicRequest.read,
-    Code.PURGE_TOPIC: requests.TopicRequest.read,
-    Code.CREATE_PARTITIONS: requests.PartitionsRequest.read,
-    Code.DELETE_PARTITIONS: requests.PartitionsRequest.read,
-    Code.GET_CONSUMER_GROUPS: requests.TopicRequest.read,
-}
+_LIKE_CLASSIC: Final = frozenset(
+    {
+        Code.GET_USER,
+        Code.DELETE_USER,
+        Code.CHANGE_PASSWORD,
+        Code.GET_STREAM,
+        Code.DELETE_STREAM,
+        Code.PURGE_STREAM,
+        Code.UPDATE_STREAM,
+        Code.GET_TOPIC,
+        Code.GET_TOPICS,
+        Code.DELETE_TOPIC,
+        Code.PURGE_TOPIC,
+        Code.CREATE_PARTITIONS,
+        Code.DELETE_PARTITIONS,
+        Code.GET_CONSUMER_GROUPS,
+    }
+)

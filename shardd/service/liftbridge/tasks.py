@@ -51,7 +51,7 @@ from shardd.service.liftbridge.lookup import LISTED_MAX, Found, describe, every_
 from shardd.service.liftbridge.publish import LiftbridgePublishService, check_batch
 from shardd.service.liftbridge.settings import message_expiry_us, topic_settings_of
 from shardd.service.liftbridge.streams import topic_name
-from shardd.service.messages import POLLED_BYTES_MAX, PolledMessages
+from shardd.service.messages import PolledMessages
 from shardd.service.partition_requests import PartitionRequests, raise_refusal, require_numbers
 from shardd.service.topics import Keep, Kept
 from shardd.service.users import user_ref
@@ -195,7 +195,7 @@ class LiftbridgeTasks:
                 request.offset,
                 request.count,
                 auto_commit=False,
-                bytes_max=POLLED_BYTES_MAX,
+                bytes_max=limits.POLLED_BYTES_MAX,
             )
 
         names = found.stream.id, found.topic.id

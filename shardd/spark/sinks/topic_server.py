@@ -95,7 +95,7 @@ class SinkServer(Server):
             if error.status not in NOT_FOUND:
                 raise
             return None
-        return None if found is None else found[0].partitions_count
+        return None if found is None else found.topic.partitions_count
 
     def make_topic(self, name: TopicName, partitions: int) -> None:
         """With its stream; what is there stays."""

@@ -45,8 +45,9 @@ def test_importing_it_brings_nothing_of_the_server_and_no_package() -> None:
 import sys
 before = set(sys.modules)
 from shardd.client import Client, SyncClient
-from shardd.client import answers
+from shardd.client import answers, blocking
 answers.number
+blocking.BlockingLink
 new = {name for name in set(sys.modules) - before if not name.startswith("shardd.client")}
 print(*sorted(name for name in new if name.partition(".")[0] not in sys.stdlib_module_names))
 """

@@ -4,7 +4,7 @@
 #include "core/fence.h"
 #include "log/expiry_clock.h"
 #include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/partition_state.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
 #include "log/manifest.h"
 #include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/partition_save.h"
 #include "log/recover.h"
 #include "test_partition_fixture.h"
 

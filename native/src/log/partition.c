@@ -3,22 +3,13 @@
 
 #include "base/assert.h"
 #include "log/partition_files.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 #include "log/segment_reader.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-void partition_publish(const partition *p) {
-    STATS_STORE(p, size_bytes, p->size_bytes);
-    STATS_STORE(p, messages_count, p->messages);
-    STATS_STORE(p, segments_count, partition_segments(p));
-    STATS_STORE(p, durable_offset, p->durable_offset);
-    STATS_STORE(p, first_offset, partition_first_offset(p));
-    STATS_STORE(p, state, p->state);
-    STATS_STORE(p, unseen, partition_unseen(p));
-    STATS_STORE(p, next_offset, p->next_offset);
-}
 
 /* ---- open and close ---- */
 
@@ -194,12 +185,6 @@ uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
 
 bool partition_is_sparse(const partition *p) { return p->sparse; }
 
-uint64_t partition_first_offset(const partition *p) {
-    if (p->segments.count == 0) return 0;
-    uint64_t first = p->segments.items[0].start_offset;
-    return p->start.offset > first ? p->start.offset : first;
-}
-
 uint64_t partition_active_start(const partition *p) {
     return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
 }
@@ -209,10 +194,6 @@ bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
     if (s == NULL || s == segment_active(&p->segments)) return false;
     *next = s[1].start_offset;
     return true;
-}
-
-uint32_t partition_segments(const partition *p) {
-    return p->segments.count > 0 ? p->segments.count - p->start.hidden : 1;
 }
 
 uint64_t partition_size_bytes(const partition *p) { return p->size_bytes; }

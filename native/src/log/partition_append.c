@@ -7,38 +7,14 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "log/partition_files.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const uint8_t zeros[65536];
-
-/* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
- * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
-static int cut_back(partition *p, segment *s, int fd) {
-    uint64_t at = partition_file_end(p, s);
-    if (p->parts != NULL) p->parts->cut = true;
-    if (file_truncate(p->disk, fd, at) == 0) {
-        p->stale_end = 0;
-        return 0;
-    }
-    while (!p->stale_zeroed && at < p->stale_end) {
-        size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
-        struct iovec part = {.iov_base = (void *)(uintptr_t)zeros, .iov_len = length};
-        if (file_write(p->disk, fd, &part, 1, at, NULL) != 0) return -1;
-        at += length;
-    }
-    p->stale_zeroed = true;
-    return 0;
-}
-
-/* True when bytes behind the records could be taken for some. */
-static bool must_cut(const partition *p, const segment *s) {
-    return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
-}
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
@@ -55,54 +31,8 @@ static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, u
     segment *s = segment_active(&p->segments);
     *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
     if (*fd < 0) return partition_refused(p, errno);
-    if (must_cut(p, s) && cut_back(p, s, *fd) != 0) return partition_refused(p, errno);
+    if (partition_must_cut(p, s) && partition_cut_back(p, s, *fd) != 0) return partition_refused(p, errno);
     return 0;
-}
-
-/* Nothing stays of a write that failed when the file had `end` bytes. The status. */
-static __attribute__((noinline)) uint32_t undo_write(partition *p, segment *s, int fd, uint64_t end) {
-    uint32_t status = partition_refused(p, errno);
-    if (end > p->stale_end) p->stale_end = end;
-    p->stale_zeroed = false;
-    if (cut_back(p, s, fd) != 0 && file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
-    return status;
-}
-
-/* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
- * Nothing of it stays when it fails. 0 or a status. */
-static uint32_t write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count) {
-    uint64_t end = partition_file_end(p, s), written;
-    bool journal = p->journal.length > 0;
-    parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
-    s->log_dirty = true; /* also when it fails: the sync has to see this error too */
-    partition_dirty_active(p);
-    if (file_write(p->disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
-        p->journal.length = p->journal.count = 0;
-        return 0;
-    }
-    return undo_write(p, s, fd, end + written);
-}
-
-uint32_t partition_save(partition *p) {
-    if (p->journal.length == 0) {
-        partition_journal_clear(p); /* its memory, too */
-        return 0;
-    }
-    if (p->state != 0) return p->state;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || (must_cut(p, s) && cut_back(p, s, fd) != 0)) return partition_refused(p, errno);
-    struct iovec parts[1];
-    uint32_t status = write_behind(p, s, fd, parts, 0);
-    if (status == 0) partition_journal_clear(p);
-    return status;
-}
-
-uint32_t partition_flush(partition *p) {
-    if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    partition_cut_refused(p);
-    uint32_t status = partition_save(p);
-    return status != 0 ? status : partition_index_flush(p);
 }
 
 /* ---- groups ---- */
@@ -209,7 +139,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         *status = p->producers != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
                                              partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
-        if (noted && !journal) *status = write_behind(p, s, fd, parts, g.batches);
+        if (noted && !journal) *status = partition_write_behind(p, s, fd, parts, g.batches);
         if (*status == 0) {
             if (p->producers != NULL) partition_keep_producers(p, batches, g.batches);
             commit(p, s, &g);
@@ -311,7 +241,7 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     s->log_dirty = true;
     partition_dirty_active(p);
     if (file_write(p->disk, fd, &part, 1, at, &written) != 0) {
-        a->status = undo_write(p, s, fd, at + written);
+        a->status = partition_undo_write(p, s, fd, at + written);
         return false;
     }
     if (at + length > p->stale_end) p->stale_end = at + length;

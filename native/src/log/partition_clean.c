@@ -3,6 +3,9 @@
 #include "log/partition_internal.h"
 
 #include "log/expiry_clock.h"
+#include "log/partition_lookup.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 #define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
 #define DROPPED_MAX 64u   /* segments in a step for their bytes */

@@ -1,16 +1,9 @@
-/* What of a partition is not readable: ranges of offsets, ascending, that neither overlap nor (of one kind) touch; and
- * the state in which nothing is written any more. */
+/* What of a partition is not readable: ranges of offsets, ascending, that neither overlap nor (of one kind)
+ * touch. */
 #include "log/partition_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-void partition_poison(partition *p, uint32_t status) {
-    if (p->state != 0) /* the first reason stays */
-        return;
-    p->state = status;
-    STATS_STORE(p, state, status);
-}
 
 /* Place of the first range that ends behind `offset`. */
 static uint32_t place_of(const partition *p, uint64_t offset) {
@@ -91,7 +84,7 @@ uint64_t partition_before_damage(const partition *p, uint64_t offset) {
 /* Which ranges are passed over: isolated ones only, or all that nobody can read. */
 static bool passed_over(const damaged_range *r, bool damaged_too) { return damaged_too || r->isolated; }
 
-static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too) {
+uint64_t partition_last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too) {
     for (uint32_t i = p->damaged_count; i-- > 0;) {
         const damaged_range *r = &p->damaged[i];
         if (!passed_over(r, damaged_too) || r->start >= end) continue;
@@ -103,48 +96,10 @@ static uint64_t last_of_dense(const partition *p, uint64_t end, uint64_t count, 
     return end - (count < end ? count : end);
 }
 
-/* The last range that is passed over and begins below `end`; NULL: none. */
-static const damaged_range *passed_over_below(const partition *p, uint64_t end, bool damaged_too) {
+const damaged_range *partition_passed_over_below(const partition *p, uint64_t end, bool damaged_too) {
     for (uint32_t i = p->damaged_count; i-- > 0;)
         if (passed_over(&p->damaged[i], damaged_too) && p->damaged[i].start < end) return &p->damaged[i];
     return NULL;
-}
-
-/* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
-static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged_too, uint64_t *count,
-                            uint64_t *start) {
-    while (*count > 0 && end > s->start_offset) {
-        const damaged_range *r = passed_over_below(p, end, damaged_too);
-        uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
-        if (low < end) {
-            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
-            uint64_t taken = last - first < *count ? last - first : *count;
-            *count -= taken;
-            if (!partition_offset_of(p, s, last - taken, start)) return false;
-        }
-        end = low > s->start_offset && r->start > s->start_offset ? r->start : s->start_offset;
-    }
-    return true;
-}
-
-static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
-    *start = p->sparse ? end : last_of_dense(p, end, count, damaged_too);
-    if (!p->sparse) return true;
-    for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
-        segment *s = &p->segments.items[i];
-        if (s->start_offset >= end) continue;
-        if (!last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), damaged_too, &count, start))
-            return false;
-    }
-    return true;
-}
-
-bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
-    return last_of(p, end, count, false, start);
-}
-
-bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
-    return last_of(p, end, count, true, start);
 }
 
 void partition_forget_damage(partition *p, uint64_t offset) {

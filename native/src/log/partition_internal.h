@@ -166,10 +166,6 @@ void partition_free_producers(partition *p);
 void partition_move_start(partition *p, uint64_t offset);
 /* The same, also beyond what polls see: what is before it is not there any more. */
 void partition_hide(partition *p, uint64_t offset);
-/* What a manifest may say of it: never more than the device has, or a power loss would make later messages hidden. */
-uint64_t partition_known_start(const partition *p);
-/* Writes it into the manifest of the active segment, when that does not know it. */
-void partition_write_start(partition *p);
 /* Brings it to where it has to be now, by the age of messages and the stored offsets. */
 void partition_expire(partition *p);
 /* `wanted`, or how far the messages are that stored offsets may still hold back: those up to `held_age`. False: an
@@ -194,10 +190,6 @@ uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, u
 uint64_t partition_began(const segment *s);
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
-/* When the active segment is too old to grow, after its first message or with new limits. */
-void partition_plan_roll(partition *p);
-/* The status after a write error: 10006, or what the partition is poisoned with. */
-uint32_t partition_refused(partition *p, int error);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
  * long as they cannot be read all count as behind. */
 static inline uint64_t partition_barrier(partition *p) {
@@ -211,39 +203,13 @@ bool partition_window_holds(partition *p, uint64_t end);
 bool partition_remove_files(partition *p, segment *s, const char *trash);
 /* They are gone: the first `count` segments are none any more. */
 void partition_forget_segments(partition *p, uint32_t count);
-/* Where polls end: what is acknowledged and in the file. */
-static inline uint64_t partition_visible_end(const partition *p) {
-    if (p->level != LEVEL_DURABLE) return p->next_offset - p->journal.count;
-    return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
-}
-/* Messages that wait for the device before a poll sees them. */
-static inline uint32_t partition_unseen(const partition *p) {
-    uint64_t unseen = p->level == LEVEL_DURABLE ? p->next_offset - partition_visible_end(p) : 0;
-    return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
-}
-/* All fields of the statistics slot but the incarnation. */
-void partition_publish(const partition *p);
-/* Bytes of the active log that the kernel has. */
-static inline uint64_t partition_file_end(const partition *p, const segment *active) {
-    return active->log_bytes - p->journal.length;
-}
-static inline void partition_dirty_active(partition *p) {
-    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
-}
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* partition_space.c */
 void partition_space_begins(partition *p); /* with a new active segment, or another level */
 void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
-/* The reserved blocks of the active log: ours, and those of a process before this one. */
-void partition_give_back(partition *p);
-/* Cuts what the active log holds behind its records. 0 or -1. */
-int partition_cut_ahead(partition *p);
-void partition_cut_refused(partition *p);   /* partition_has_refused, if it works now: no append may come any more */
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
-/* Writes the journal. 0, 10006 (it stays and is tried again) or the sticky status. */
-uint32_t partition_save(partition *p);
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
 /* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. */
@@ -252,20 +218,16 @@ int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us)
 void partition_checkpoint_begin(partition *p, bool covers);
 /* It has succeeded: a checkpoint is written when it is worth it. */
 void partition_checkpoint_done(partition *p);
-/* Writes what the last complete sync covered, however little. */
-void partition_checkpoint_write(partition *p);
-/* Writes waiting index entries. 0, or 4007 (an EIO poisons). */
-uint32_t partition_index_flush(partition *p);
+/* Where the last `count` offsets before `end` start, isolated ranges (`damaged_too`: all ranges) not counted. */
+uint64_t partition_last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too);
+/* The last such range that begins below `end`; NULL: there is no such range. */
+const damaged_range *partition_passed_over_below(const partition *p, uint64_t end, bool damaged_too);
 /* `offset`, or where the isolated ranges end that hold it. */
 uint64_t partition_skip_isolated(const partition *p, uint64_t offset);
 /* Start of the first isolated range that ends behind `offset`; UINT64_MAX: none. */
 uint64_t partition_next_isolated(const partition *p, uint64_t offset);
 /* `offset`, or where damage starts that ends there and is not isolated (isolated ranges between do not count). */
 uint64_t partition_before_damage(const partition *p, uint64_t offset);
-/* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
-bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);
-/* The same, damaged ones not counted either. */
-bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start);
 /* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
 static inline bool partition_doubt(partition *p, segment *s) {
     p->suspect = s->start_offset;
@@ -284,10 +246,9 @@ bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
-/* The three below, where some offsets have no record (partition_search.c). */
+/* The two below, where some offsets have no record (partition_search.c). */
 bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
 bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
-bool partition_sparse_pass_over(partition *p, uint64_t *offset);
 /* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
  * no look at the index. False as above. */
 static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
@@ -298,12 +259,6 @@ static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset,
 static inline bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
     *offset = s->start_offset + k;
     return s->absent == 0 || partition_sparse_offset_of(p, s, k, offset);
-}
-/* `offset`, or where what is isolated or has no record ends there: that of a record, of damage, or the end of the
- * partition. False as above. */
-static inline bool partition_pass_over(partition *p, uint64_t *offset) {
-    *offset = partition_skip_isolated(p, *offset);
-    return !p->sparse || partition_sparse_pass_over(p, offset);
 }
 /* Entry `k` is in memory: it has not been on a device. */
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);

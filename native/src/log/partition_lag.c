@@ -2,6 +2,8 @@
  * device. */
 #include "log/partition_internal.h"
 
+#include "log/partition_state.h"
+
 /* When the message at `offset` was taken: exact for what the index in memory has (the newest entries of the active
  * segment), else as if the messages of a segment had come evenly. 0: not known. */
 static uint64_t taken_at(const partition *p, uint64_t offset) {

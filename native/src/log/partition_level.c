@@ -7,6 +7,9 @@
  *   from `durable`   the space ahead goes; polls show what is written; answers that are held wait for their sync */
 #include "log/partition_internal.h"
 
+#include "log/partition_save.h"
+#include "log/partition_state.h"
+
 uint32_t partition_set_level(partition *p, partition_level level) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->level == level) return 0;

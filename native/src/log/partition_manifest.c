@@ -3,6 +3,8 @@
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us) {
     char path[FILE_PATH_MAX];
@@ -31,16 +33,4 @@ void partition_checkpoint_done(partition *p) {
     if (p->checkpoint_target.count == 0) return;
     p->checkpoint = p->checkpoint_target;
     if (p->checkpoint.log_bytes - p->checkpoint_written_bytes >= CHECKPOINT_BYTES) partition_checkpoint_write(p);
-}
-
-void partition_checkpoint_write(partition *p) {
-    if (p->checkpoint.log_bytes <= p->checkpoint_written_bytes || p->state != 0) return;
-    char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->incarnation,
-                  .start_offset = segment_active(&p->segments)->start_offset,
-                  .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint};
-    segment_manifest_path(&p->segments, m.start_offset, path, sizeof(path));
-    p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */
-    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) == 0) p->start.written = m.log_start_offset;
 }

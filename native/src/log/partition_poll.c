@@ -4,7 +4,9 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "log/partition_files.h"
+#include "log/partition_lookup.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 #include <string.h>
 

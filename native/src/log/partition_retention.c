@@ -3,6 +3,7 @@
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
+#include "log/partition_state.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,16 +2,13 @@
 #include "log/partition_internal.h"
 
 #include "log/partition_files.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-uint32_t partition_refused(partition *p, int error) {
-    if (file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
-    return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
-}
 
 /* Directory and incarnation marker, before the first segment. 0 or -1. */
 static int make_directory(partition *p) {
@@ -58,11 +55,4 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
     STATS_STORE(p, segments_count, partition_segments(p));
     return 0;
-}
-
-void partition_plan_roll(partition *p) {
-    const segment *s = segment_active(&p->segments);
-    uint64_t age = p->limits.segment_age_us;
-    bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
-    p->roll_at_us = grows_old ? partition_began(s) + age : UINT64_MAX;
 }

@@ -160,18 +160,3 @@ bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *
     *offset = k == s->count ? segment_end(s) : s->start_offset + entry.relative_offset;
     return true;
 }
-
-bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
-    for (bool again = true; again;) {
-        segment *s = segment_find(&p->segments, *offset);
-        uint64_t k, before = *offset;
-        if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
-        const damaged_range *r = partition_damage_from(p, *offset);
-        if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
-        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
-        if (r != NULL && r->start < *offset) *offset = r->start;
-        *offset = partition_skip_isolated(p, *offset);
-        again = *offset != before;
-    }
-    return true;
-}

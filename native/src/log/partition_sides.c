@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "log/expiry_clock.h"
+#include "log/partition_state.h"
 
 #include <errno.h>
 

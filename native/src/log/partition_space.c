@@ -6,7 +6,6 @@
  * that refuses costs only speed. */
 #include "log/partition_internal.h"
 
-#include "log/partition_files.h"
 #include "log/room.h"
 
 #include <errno.h>
@@ -50,34 +49,7 @@ void partition_space_begins(partition *p) {
     p->reserved_end = 0;
 }
 
-void partition_give_back(partition *p) {
-    p->reserved_end = 0;
-    if (p->segments.count == 0 || p->level == LEVEL_DURABLE) return;
-    segment *s = segment_active(&p->segments);
-    if (s->log_bytes < RESERVE_BYTES_MIN) return;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0) return;
-    if (p->parts != NULL) p->parts->cut = true;                 /* what is written of them goes with the blocks */
-    (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
-}
-
-int partition_cut_ahead(partition *p) {
-    if (p->stale_end == 0 || p->segments.count == 0) return 0;
-    if (p->parts != NULL) p->parts->cut = true;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
-    p->stale_end = p->reserved_end = 0;
-    s->log_dirty = true; /* its new length */
-    partition_dirty_active(p);
-    return 0;
-}
-
 bool partition_has_refused(const partition *p) {
     bool refused = p->stale_end > 0 && !p->stale_zeroed && (p->parts == NULL || p->state != 0);
     return refused && p->segments.count > 0 && !p->closed;
-}
-
-void partition_cut_refused(partition *p) {
-    if (partition_has_refused(p)) partition_cut_ahead(p);
 }

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "log/expiry_clock.h"
-#include "log/partition_files.h"
+#include "log/partition_state.h"
 
 #define LOOK_AGAIN_US 100000u /* when an index cannot be read */
 #define NEVER UINT64_MAX
@@ -118,28 +118,4 @@ void partition_set_limits(partition *p, const partition_limits *limits) {
     partition_plan_roll(p);
     p->start.held = p->start.limit_held = false;
     p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
-}
-
-/* ---- what manifests say of it ---- */
-
-uint64_t partition_known_start(const partition *p) {
-    uint64_t first = p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
-    uint64_t known = p->start.offset < p->durable_offset ? p->start.offset : p->durable_offset;
-    return known > first ? known : first;
-}
-
-void partition_write_start(partition *p) {
-    segment *s = segment_active(&p->segments);
-    if (s == NULL || p->start.written >= partition_known_start(p) || p->state != 0) return;
-    char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->incarnation,
-                  .start_offset = s->start_offset,
-                  .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint};
-    segment_manifest_path(&p->segments, s->start_offset, path, sizeof(path));
-    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) != 0) return; /* tried again */
-    p->checkpoint_written_bytes = p->checkpoint.log_bytes;
-    p->start.written = m.log_start_offset;
-    s->manifest_dirty = true;
-    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
 }

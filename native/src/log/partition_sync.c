@@ -3,6 +3,8 @@
 
 #include "base/assert.h"
 #include "log/partition_files.h"
+#include "log/partition_save.h"
+#include "log/partition_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

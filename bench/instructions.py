@@ -30,9 +30,9 @@ COLLECTED = re.compile(r"Collected : (\d+)")
 
 
 def tree_of(commit: str) -> Path:
-    """The native directory as it was at `commit`, below native/build; kept, so that a second run builds nothing."""
+    """The native directory as it was at `commit`, below build/; kept, so that a second run builds nothing."""
     name = subprocess.check_output(("git", "rev-parse", commit), cwd=ROOT, text=True).strip()
-    tree = NATIVE / "build" / "instructions" / name
+    tree = ROOT / "build" / "instructions" / name
     if not tree.is_dir():
         archive = subprocess.check_output(("git", "archive", name, "native"), cwd=ROOT)
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:

@@ -1,7 +1,7 @@
-/* Offsets of a partition that can be read: its index and its damaged ranges together. Private to partition*.c. */
+/* Offsets of a partition that can be read: its index and its damaged ranges together. Private to this folder. */
 #ifndef SHARDD_PARTITION_LOOKUP_H
 #define SHARDD_PARTITION_LOOKUP_H
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 /* Where the last `count` messages before `end` start, isolated ones not counted. False: an index cannot be read. */
 bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start);

@@ -1,10 +1,10 @@
 /* Background sync: which files are not known to be on the device, and how far the durable end may move. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
-#include "log/partition_files.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Times ahead of the believed clock: of a partition that has stored something while a wrong one was believed. They
  * never fall, so all that is stored later has such times, too. They say nothing about age; the time of sealing does
  * (docs/adr/0135-times-that-are-ahead.md). */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "log/expiry_clock.h"
 

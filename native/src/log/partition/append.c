@@ -2,13 +2,13 @@
  * the disk.
  *
  * The steady state of a small batch is batch_assign, one pwritev and a few stores. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "log/partition_files.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* No message twice: what a partition knows of the ids of its last messages (id_window.h), and the batches that go
  * through it. A partition without a window pays nothing. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"

@@ -1,9 +1,9 @@
 /* Brings what a partition holds in memory into its files, and cuts what files hold behind their records. Private to
- * partition*.c. */
+ * this folder. */
 #ifndef SHARDD_PARTITION_SAVE_H
 #define SHARDD_PARTITION_SAVE_H
-#include "log/partition_files.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/state.h"
 
 /* Writes the journal. 0, CANNOT_WRITE_TO_FILE (10006; the journal stays and is tried again) or the status that ended all
  * writes. */

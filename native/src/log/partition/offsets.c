@@ -1,10 +1,10 @@
 /* What lies beside the log of a partition, stored offsets and producers: it never decides whether the log can be read.
  * A file that cannot be read costs its own kind, until it can be (docs/adr/0108-side-files.md). */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/clock.h"
 #include "log/expiry_clock.h"
-#include "log/partition_state.h"
+#include "log/partition/state.h"
 
 #include <errno.h>
 

@@ -1,12 +1,12 @@
 /* Polls: what an answer holds (docs/protocol/messages.md#poll-start), and the windows of the files that it is made
  * of. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "log/partition_lookup.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/partition/lookup.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 #include <string.h>
 

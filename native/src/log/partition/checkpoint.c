@@ -1,10 +1,10 @@
 /* Manifests of a partition's segments: made with the segment, and a checkpoint now and then once a sync has brought log
  * and index to the device. What fails here costs the next recovery a scan, nothing else. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
-#include "log/partition_files.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us) {
     char path[FILE_PATH_MAX];

@@ -4,7 +4,7 @@
  * (docs/adr/0007-levels.md). At the other levels blocks are reserved behind its end when large batches come: the file
  * keeps its length, and the kernel need not find a block for each page that is written (docs/adr/0104). A file system
  * that refuses costs only speed. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "log/room.h"
 

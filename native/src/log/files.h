@@ -1,7 +1,7 @@
 /* Small file helpers of the partition: whole writes and reads over the disk seam, directories, files that appear whole.
  * Every function continues after EINTR and leaves errno when it fails. */
-#ifndef SHARDD_PARTITION_FILES_H
-#define SHARDD_PARTITION_FILES_H
+#ifndef SHARDD_FILES_H
+#define SHARDD_FILES_H
 #include "io/disk.h"
 #include "log/file_cache.h"
 

@@ -1,5 +1,5 @@
-/* See partition_save.h. */
-#include "log/partition_save.h"
+/* See save.h. */
+#include "log/partition/save.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* What of a partition is not readable: ranges of offsets, ascending, that neither overlap nor (of one kind)
  * touch. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include <stdlib.h>
 #include <string.h>

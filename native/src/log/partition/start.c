@@ -1,11 +1,11 @@
 /* The log start of a partition (docs/adr/0040-the-log-start.md): the first message that is served. It moves with the
  * age of messages, with limits, and with segments that go; never back. What lies before it is hidden at once; the files
- * of whole segments follow when a power loss cannot bring a hole instead (partition_clean.c). */
-#include "log/partition_internal.h"
+ * of whole segments follow when a power loss cannot bring a hole instead (clean.c). */
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
 #include "log/expiry_clock.h"
-#include "log/partition_state.h"
+#include "log/partition/state.h"
 
 #define LOOK_AGAIN_US 100000u /* when an index cannot be read */
 #define NEVER UINT64_MAX

@@ -1,6 +1,6 @@
-/* What a partition is made of; private to partition*.c. */
-#ifndef SHARDD_PARTITION_INTERNAL_H
-#define SHARDD_PARTITION_INTERNAL_H
+/* What a partition is made of; private to this folder. */
+#ifndef SHARDD_PARTITION_INSIDE_H
+#define SHARDD_PARTITION_INSIDE_H
 #include "log/id_window.h"
 #include "log/index_cache.h"
 #include "log/manifest.h"
@@ -115,7 +115,7 @@ struct partition {
     manifest_checkpoint checkpoint, checkpoint_target;
     uint64_t checkpoint_written_bytes; /* what its manifest knows */
 
-    struct {                      /* where the log begins for everybody (partition_start.c) */
+    struct {                      /* where the log begins for everybody (start.c) */
         uint64_t offset;          /* 0, or the log start: what lies before it is gone, or waits for that */
         uint32_t hidden;          /* segments wholly before it */
         uint64_t bytes, count;    /* before it in its own segment, bytes and records */
@@ -140,7 +140,7 @@ struct partition {
     uint32_t references;
 };
 
-/* Around the write of a group (partition_producers.c): before it (0 or a status), when it failed, when it is there. */
+/* Around the write of a group (producing.c): before it (0 or a status), when it failed, when it is there. */
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
 /* Of a group for this segment. It may open a file, and for want of descriptors that closes another one, the log too: so
  * `fd` is that of the log afterwards. */
@@ -206,7 +206,7 @@ void partition_forget_segments(partition *p, uint32_t count);
 /* Copies a group into the journal. False when it would fill it or there is no memory. */
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
-/* partition_space.c */
+/* space.c */
 void partition_space_begins(partition *p); /* with a new active segment, or another level */
 void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
 void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
@@ -246,7 +246,7 @@ bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_
  * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
  * read. */
 bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
-/* The two below, where some offsets have no record (partition_search.c). */
+/* The two below, where some offsets have no record (search.c). */
 bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
 bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
 /* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:

@@ -1,9 +1,9 @@
 /* Taking the oldest segments away: on demand (docs/protocol/streams.md#delete-segments), sealed ones whose records
- * every stored offset has passed; and what both ways of it share (partition_clean.c is the other one). */
-#include "log/partition_internal.h"
+ * every stored offset has passed; and what both ways of it share (clean.c is the other one). */
+#include "log/partition/inside.h"
 
-#include "log/partition_files.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/state.h"
 
 #include <errno.h>
 #include <inttypes.h>

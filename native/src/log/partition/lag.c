@@ -1,8 +1,8 @@
 /* How far a consumer is behind, from memory alone: no file is read, so that whoever asks for all of them waits for no
  * device. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
-#include "log/partition_state.h"
+#include "log/partition/state.h"
 
 /* When the message at `offset` was taken: exact for what the index in memory has (the newest entries of the active
  * segment), else as if the messages of a segment had come evenly. 0: not known. */

@@ -1,7 +1,7 @@
 /* The journal of level `memory`: acknowledged records that the file does not have yet, as they will stand in it. It is
  * written in front of the batch that would fill it, before a poll that reaches it, by the message saver, at a flush, at
  * a roll and at the close; while it cannot be written it stays, and the batches that do not fit are refused. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
 

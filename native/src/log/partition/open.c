@@ -1,10 +1,10 @@
 /* One partition of the log: opening, closing, statistics. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
-#include "log/partition_files.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 #include "log/segment_reader.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* Batches of producers that are stored once: what a partition knows of them (producers.h). A partition that none has
  * sent to pays nothing. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "base/assert.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

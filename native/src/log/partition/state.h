@@ -1,8 +1,8 @@
 /* What operations of a partition ask and change of the whole of it: where polls end, the statistics slot, the status that
- * ends all writes. Private to partition*.c. */
+ * ends all writes. Private to this folder. */
 #ifndef SHARDD_PARTITION_STATE_H
 #define SHARDD_PARTITION_STATE_H
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 /* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p) {

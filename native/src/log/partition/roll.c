@@ -1,9 +1,9 @@
 /* The next segment: when one is made, and what has to hold before. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
-#include "log/partition_files.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 #include <endian.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* See partition_lookup.h. */
-#include "log/partition_lookup.h"
+/* See lookup.h. */
+#include "log/partition/lookup.h"
 
 /* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
 static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged_too, uint64_t *count,

@@ -1,5 +1,5 @@
 /* Reading the index: the newest entries from memory, older ones from the .index file, all checked against the log. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include <stdlib.h>
 #include <string.h>

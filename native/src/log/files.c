@@ -1,5 +1,5 @@
 /* Small file helpers of the partition. */
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* See partition_state.h. */
-#include "log/partition_state.h"
+/* See state.h. */
+#include "log/partition/state.h"
 
-#include "log/partition_files.h"
+#include "log/files.h"
 
 void partition_publish(const partition *p) {
     STATS_STORE(p, size_bytes, p->size_bytes);

@@ -5,10 +5,10 @@
  *   to `durable`     polls go on showing what they showed; all that is there is as good as dirty, so the first sync
  *                    that acknowledges something has it, too
  *   from `durable`   the space ahead goes; polls show what is written; answers that are held wait for their sync */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 uint32_t partition_set_level(partition *p, partition_level level) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;

@@ -1,11 +1,11 @@
 /* Steps of the retention: the log start moves with age and limits, segments are sealed early so that they can go, and
  * files of what lies before the log start leave. The caller chooses the partition and the pace. */
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include "log/expiry_clock.h"
-#include "log/partition_lookup.h"
-#include "log/partition_save.h"
-#include "log/partition_state.h"
+#include "log/partition/lookup.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
 
 #define SETTLE_US 1000000 /* what was acknowledged within this time is not taken away */
 #define DROPPED_MAX 64u   /* segments in a step for their bytes */

@@ -148,7 +148,7 @@ PLANTED = {
     ],
 )
 def test_a_planted_call_upwards_is_found(file: str, text: str) -> None:
-    assert upwards(calls({**read_sources(), file: text})) == [f"{file} -> net/conn_advance.c"]
+    assert upwards(calls({**read_sources(), file: text})) == [f"{file} -> net/conn/advance.c"]
 
 
 def test_a_planted_include_upwards_is_found() -> None:

@@ -5,8 +5,8 @@
 #include "log/files.h"
 #include "log/partition/state.h"
 
-/* Writes the journal. 0, CANNOT_WRITE_TO_FILE (10006; the journal stays and is tried again) or the status that ended all
- * writes. */
+/* Writes the journal. 0, CANNOT_WRITE_TO_FILE (10006: the journal stays, the next call tries again) or the status that
+ * ended all writes. */
 uint32_t partition_save(partition *p);
 /* Writes waiting index entries. 0, or CANNOT_SAVE_INDEX_TO_SEGMENT (4007; an EIO poisons). */
 uint32_t partition_index_flush(partition *p);

@@ -1,5 +1,5 @@
-/* What operations of a partition ask and change of the whole of it: where polls end, the statistics slot, the status that
- * ends all writes. Private to this folder. */
+/* What operations ask and change of a whole partition: where polls end, the statistics slot, the status that ends all
+ * writes. Private to this folder. */
 #ifndef SHARDD_PARTITION_STATE_H
 #define SHARDD_PARTITION_STATE_H
 #include "log/partition/inside.h"
@@ -28,6 +28,6 @@ void partition_publish(const partition *p);
 uint32_t partition_refused(partition *p, int error);
 /* Decides when the active segment is too old to grow: after its first message, or with new limits. */
 void partition_plan_roll(partition *p);
-/* The log start that a manifest may name: never above what the device has, or a power loss would hide later messages. */
+/* The log start that a manifest may name: never above what the device has, or a power loss would hide messages. */
 uint64_t partition_known_start(const partition *p);
 #endif

@@ -1,12 +1,12 @@
 /* One connection: a stream that is framed by a dialect, and one request at a time, or a window of them. What the files
- * net/conn*.c share.
+ * of this folder share.
  *
- *   conn_input.c    bytes -> frame            conn_request.c  frame -> typed request -> core, Python; its answers
- *   conn_translated.c  of streams that translate
- *   conn_output.c   answer -> bytes           conn_limits.c   how long anything may take
- *   conn_window.c   several of them at a time conn_queue.c    whose turn it is, closing
- *   conn_wait.c     polls that wait            conn_reader.c   what the client has of its answers
- *   conn.c          life                      moving.c        what goes along to another worker
+ *   input.c       bytes -> frame              request.c  frame -> typed request -> core, Python; its answers
+ *   translated.c  of streams that translate   limits.c   how long anything may take
+ *   output.c      answer -> bytes             queue.c    whose turn it is, closing
+ *   window.c      several requests at a time  reader.c   what the client has of its answers
+ *   wait.c        polls that wait             conn.c     life
+ * net/moving.c: what goes along to another worker
  */
 #ifndef SHARDD_CONN_H
 #define SHARDD_CONN_H
@@ -29,9 +29,9 @@ typedef struct conn_wait conn_wait;
 typedef enum conn_state {
     CONN_RECEIVING, /* between frames or inside one */
     CONN_WORKING,   /* the core is at it: `work` says where it waits, if it does */
-    CONN_WINDOW,    /* several requests are in work or answered: window.h */
+    CONN_WINDOW,    /* several requests are in work or answered: places.h */
     CONN_PYTHON,    /* Python decides */
-    CONN_AWAITING,  /* its poll waits for messages (conn_wait.c) */
+    CONN_AWAITING,  /* its poll waits for messages (wait.c) */
     CONN_WAITING,   /* for memory or a descriptor */
     CONN_UNPACKING, /* its records become as they are stored, a slice in a turn */
     CONN_REPLYING,  /* output not yet with the kernel */
@@ -104,7 +104,7 @@ typedef struct conn_clocks {
     int64_t output_us;    /* when this part of an answer began to leave */
 } conn_clocks;
 
-/* What its client has taken (conn_reader.c). */
+/* What its client has taken (reader.c). */
 typedef struct conn_reader {
     int64_t looked_us;
     int64_t since_us;     /* since when it is waited for until all that was left then is taken; 0: nothing is left */
@@ -166,7 +166,7 @@ static inline bool conn_waits_for(const conn *c, pending_wait what) {
     return c->work != NULL && c->work->waits_for == what;
 }
 
-/* conn_queue.c */
+/* queue.c */
 void conn_ready(conn *c);           /* conn_advance later in this turn */
 void conn_ready_again(conn *c);     /* the same for what it has sent ahead: others first */
 void conn_close(conn *c);           /* now; freed at the end of the turn, when no caller holds it any more */
@@ -189,7 +189,7 @@ conn *conn_find_closing(const net *n, uint64_t id); /* also one that is closed, 
 bool conn_has_left(conn *c); /* the client has ended its half, and nothing more of it is to come */
 void conn_try_free(conn *c);
 
-/* conn_limits.c */
+/* limits.c */
 void conn_check_times(conn *c);                         /* closes it when it takes too long */
 bool conn_may_be_told(const conn *c);                   /* a status would be no part of an answer */
 void conn_was_answered(conn *c);                        /* by Python: that its client waited for us was not silence */
@@ -197,12 +197,12 @@ bool conn_is_silent(const conn *c, int64_t since_us);   /* no PING since then, a
 int64_t conn_silence_us(const conn *c, int64_t now_us); /* since its client last gave any sign of life */
 void conn_forgive(conn *c, int64_t still_us); /* the loop stood still for so long: that was not the client's doing */
 
-/* conn_reader.c */
+/* reader.c */
 uint32_t conn_reader_look(conn *c); /* how much of what was sent its client does not have yet */
 bool conn_reader_is_late(conn *c);  /* with what the kernel has for it */
 void conn_reset(conn *c);           /* closes it; what its client has not taken is thrown away */
 
-/* conn_input.c */
+/* input.c */
 void conn_arm_receive(conn *c);
 void conn_on_receive(conn *c, int result, int32_t buffer);
 /* Instead of it, from a stream that has the bytes in memory of its own: they are copied. False: no memory now. */
@@ -218,14 +218,14 @@ void conn_fill_block(conn *c); /* what the stream has now of the frame that has 
 void conn_return_taken(conn *c);
 void conn_reclaim_buffers(net *n); /* parks who waits with a buffer when a set is nearly used up */
 
-/* conn_translated.c */
+/* translated.c */
 void conn_read_stream(conn *c); /* what it can without the socket */
 
-/* conn_advance.c */
+/* advance.c */
 void conn_told_who(conn *c); /* the answer to conn_ask_who: its head is judged anew */
 void conn_advance(conn *c);  /* runs frames until the connection has to wait */
 
-/* conn_request.c */
+/* request.c */
 void conn_execute(conn *c);                                                          /* the frame in work */
 struct sample *conn_sample(conn *c, const frame_head *head, const uint8_t *payload); /* NULL: no place */
 /* Who sends this without a login? Python sets session and dialect, and resumes. False: no memory, it closes. */
@@ -233,12 +233,12 @@ bool conn_ask_who(conn *c);
 bool conn_retry(waiter *w); /* of a connection that waited: its frame again */
 void conn_execute_for_group(conn *c, uint32_t owner, partition_request *what); /* of a poll that Python holds */
 
-/* conn_wait.c: a poll that found nothing is asked again when there may be something. */
+/* wait.c: a poll that found nothing is asked again when there may be something. */
 void conn_wait_wake(conn *c); /* something has changed for it */
 void conn_wait_look(conn *c); /* has its client left, behind what it has sent ahead? */
 void conn_wait_free(conn *c);
 
-/* conn_packed.c: dialects that remember sessions, and pack records otherwise than they are stored. */
+/* packed.c: dialects that remember sessions, and pack records otherwise than they are stored. */
 /* The frame in work, REQUEST_PACKED: its kind is known then; or it was answered; or it has to wait for memory. */
 typedef enum packed_result { PACKED_READY, PACKED_ENDED, PACKED_NEEDS_PLACE, PACKED_GOES_ON } packed_result;
 packed_result conn_open_packed(conn *c);
@@ -246,13 +246,13 @@ void conn_packed_forget(conn *c); /* what is half unpacked */
 void conn_packed_status(conn *c, uint32_t status);
 void conn_packed_window(conn *c, const answer_window *w); /* becomes output; `c` lets go of it as of any window */
 
-/* conn_window.c */
+/* window.c */
 /* A whole frame that begins there was taken from the input. True: it is in work, and what lay behind it, too, or all of
  * them will be in their turn. */
 bool conn_window_begin(conn *c, uint8_t *frame);
 void conn_window_go_on(conn *c); /* with what has come */
 
-/* conn_output.c */
+/* output.c */
 void conn_queue_reply(conn *c); /* something may leave later in this turn */
 void conn_reply_status(conn *c, uint32_t status);
 void conn_reply_heap(conn *c, uint8_t *bytes, size_t length);       /* malloc'ed; the connection frees it */

@@ -1,6 +1,6 @@
 /* How long a connection may take: looked at for every connection every HOUSEKEEPING_US (docs/limits.md). */
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include "base/bytes.h"
 #include "base/status.h"

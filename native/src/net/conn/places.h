@@ -4,9 +4,9 @@
  * behind the first one: who asks one thing at a time never has one. What cannot be beside others (Python's, polls,
  * partial frames, what has to wait) waits in the input until the window is empty, and then goes the way of a single
  * request (docs/adr/0034-several-requests-in-work.md). */
-#ifndef SHARDD_WINDOW_H
-#define SHARDD_WINDOW_H
-#include "net/conn.h"
+#ifndef SHARDD_PLACES_H
+#define SHARDD_PLACES_H
+#include "net/conn/conn.h"
 
 typedef enum place_state {
     PLACE_WORKING,

@@ -3,10 +3,10 @@
 #include "net/net.h"
 
 #include "base/assert.h"
+#include "base/status.h"
 #include "core/execute.h"
 #include "core/output.h"
-#include "net/conn_wait.h"
-#include "base/status.h"
+#include "net/conn/wait.h"
 #include "wire/record_forms.h"
 
 #include <stdlib.h>
@@ -98,7 +98,7 @@ static uint32_t parse(conn *c, request *out) {
     return status;
 }
 
-/* ---- polls that wait (conn_wait.h) ---- */
+/* ---- polls that wait (wait.h) ---- */
 
 /* False: no memory, it is refused. */
 static bool begin_wait(conn *c, const consumer_request *asked) {

@@ -1,8 +1,8 @@
 /* Whose turn it is, and the first half of an end: from conn_close on a connection does nothing more, and is freed when
  * it has its turn and nothing holds it. */
-#include "net/conn_wait.h"
+#include "net/conn/wait.h"
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include <stdlib.h>
 #include <string.h>

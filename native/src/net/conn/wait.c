@@ -2,7 +2,7 @@
  * may have changed: rights, the group's assignment and the partition are looked at anew each time, as by a client that
  * polls again and again. Meanwhile the connection holds a copy of the frame, a watcher (core/watch.h) and no shared
  * buffer, and hears whether its client leaves. */
-#include "net/conn_wait.h"
+#include "net/conn/wait.h"
 
 #include "base/status.h"
 #include "net/net.h"

@@ -1,6 +1,6 @@
 /* Output of connections: answers, their way into the socket, and what follows when the kernel has them. */
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

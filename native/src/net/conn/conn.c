@@ -1,6 +1,6 @@
 /* Connections: ids, life and death. */
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
-/* See window.h. */
-#include "net/window.h"
+/* See places.h. */
+#include "net/conn/places.h"
 #include "net/samples.h"
 
 #include "base/assert.h"

@@ -3,9 +3,9 @@
  * A receive takes one of the provided buffers only while it has data. A frame that does not fit gets a private block
  * and the rest of it is received straight into that block. Who waits with a buffer gives it back when they are scarce.
  * All private memory has an owner and a share (shares.h). */
-#include "net/conn_wait.h"
+#include "net/conn/wait.h"
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include "base/assert.h"
 

@@ -2,7 +2,7 @@
 #include "net/net.h"
 
 #include "base/status.h"
-#include "net/conn_wait.h"
+#include "net/conn/wait.h"
 
 #include <string.h>
 
@@ -66,7 +66,7 @@ static void drop_input(conn *c) {
     c->input.length = 0;
     conn_return_buffer(c);
     if (!c->input.ended) conn_arm_receive(c);
-    else if (c->reader.since_us == 0) conn_close(c); /* else when all is taken, or too late (conn_limits.c) */
+    else if (c->reader.since_us == 0) conn_close(c); /* else when all is taken, or too late (limits.c) */
 }
 
 static void advance_waiting(conn *c) {

@@ -1,7 +1,7 @@
-/* What a connection holds while its poll waits for messages (conn_wait.c). */
+/* What a connection holds while its poll waits for messages (wait.c). */
 #ifndef SHARDD_CONN_WAIT_H
 #define SHARDD_CONN_WAIT_H
-#include "net/conn.h"
+#include "net/conn/conn.h"
 
 struct conn_wait {
     watcher watcher; /* first */

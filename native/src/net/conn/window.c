@@ -1,7 +1,7 @@
 /* Frames that are in work beside each other: taken from the input as long as each of them can be executed at once; the
  * caller that is a place of a window. */
 #include "net/net.h"
-#include "net/window.h"
+#include "net/conn/places.h"
 
 #include "base/assert.h"
 #include "base/status.h"

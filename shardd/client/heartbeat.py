@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from shardd.client import answers, statuses, wire
 from shardd.client.command_codes import ANNOUNCE_HEARTBEAT
-from shardd.client.commands import Command, of_code
+from shardd.client.commands import Command, of
 from shardd.client.errors import ServerError, SettingsError
 from shardd.client.link import Link
 
@@ -21,7 +21,7 @@ Ask = Callable[[Command[Any]], Awaitable[Any]]
 
 def announce_heartbeat(timeout_ms: int) -> Command[int]:
     """The answer is the silence that the server allows, in milliseconds."""
-    return of_code(ANNOUNCE_HEARTBEAT, wire.u32(timeout_ms), answers.number)
+    return of(ANNOUNCE_HEARTBEAT, wire.u32(timeout_ms), answers.number)
 
 
 class Heartbeat:

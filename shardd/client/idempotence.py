@@ -8,7 +8,7 @@ import struct
 from typing import Final
 
 from shardd.client import command_codes, commands, statuses
-from shardd.client.commands import Command, of_code
+from shardd.client.commands import Command, of
 from shardd.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -63,7 +63,7 @@ def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> 
     """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
     time that it is carried out makes another one, which is forgotten when nobody uses it."""
     payload = _PRODUCER.pack(producer, epoch, renew)
-    return of_code(command_codes.INIT_PRODUCER, payload, _producer_epoch, repeatable=producer == 0 or renew)
+    return of(command_codes.INIT_PRODUCER, payload, _producer_epoch, repeatable=producer == 0 or renew)
 
 
 def _producer_epoch(answer: bytes) -> tuple[int, int, int]:
@@ -219,7 +219,7 @@ class Sequencer:
         try:
             offered = await self._session.call(commands.extensions(), deadline_s)
         except ClientError as error:
-            if error.status != commands.UNKNOWN_COMMAND:
+            if error.status != statuses.INVALID_COMMAND:
                 raise
             raise FeatureUnavailableError("this server has no idempotent producers") from None
         if all(each.code != commands.SEND_ONCE for each in offered.commands):

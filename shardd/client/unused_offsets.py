@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 from shardd.client import command_codes, values, wire
-from shardd.client.commands import Command, of_code
+from shardd.client.commands import Command, of
 from shardd.client.wire import Identifier, Reader
 
 _OFFSET: Final = struct.Struct("<BIQQIQB")
@@ -22,7 +22,7 @@ def unused_offsets(
     """A page of the stored offsets that were not used for `age_us`, or of what was deleted of them."""
     tail = wire.u32(partition) + wire.u32(first) + wire.u64(age_us) + wire.u8(delete)
     payload = wire.identifiers(stream, topic) + tail
-    return of_code(command_codes.UNUSED_OFFSETS, payload, _decode, repeatable=not delete)
+    return of(command_codes.UNUSED_OFFSETS, payload, _decode, repeatable=not delete)
 
 
 def _decode(answer: bytes) -> values.UnusedOffsets:

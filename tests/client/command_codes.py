@@ -36,7 +36,7 @@ class CommandCode(NamedTuple):
 
 
 def text_of(rows: Iterable[CommandEntry[Any, Any]]) -> str:
-    rows = [*rows]
+    rows = [row for row in rows if not row.doors]
     lines = [
         f'{row.code.name}: Final = CommandCode({_number(row)}, "{row.name}", {row.repeat is Repeat.YES})\n'
         for row in rows

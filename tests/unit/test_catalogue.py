@@ -25,20 +25,20 @@ from shardd.protocol.codes import Code
 from shardd.protocol.command_entry import SMALL_BYTES, CommandEntry, Repeat
 from shardd.protocol.door_frames import Command as CommandFrame
 from shardd.protocol.errors import ShardError
-from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.extensions import DoorCode, ExtensionCode
 from shardd.protocol.reply_forms import empty
 from shardd.protocol.requests import Login
 from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.service import services
 from shardd.service.groups import ByEngine
 from shardd.service.services import Services
-from shardd.transport.classic.commands import Commands, command_table
+from shardd.transport.classic.commands import Commands, command_table, door_table
 from shardd.transport.door.commands import REFUSED, answer_bytes
 from shardd.transport.door.commands import command_table as door_commands
 
 ROOT: Final = Path(__file__).parents[2]
 Rows = Mapping[int, CommandEntry[Any, Any]]
-MEMBERS: Final = (*Code, *ExtensionCode)
+MEMBERS: Final = (*Code, *ExtensionCode, *DoorCode)
 
 
 def classes_of_services() -> Services:
@@ -64,7 +64,7 @@ def changed(row: int, **fields: Any) -> Rows:
 # ---- rows ----
 
 
-def wrong_rows(rows: Rows, members: Iterable[Code | ExtensionCode]) -> set[str]:
+def wrong_rows(rows: Rows, members: Iterable[Code | ExtensionCode | DoorCode]) -> set[str]:
     """Members without a row of their name and code, and rows without a member."""
     wanted = {int(each): each.name.lower() for each in members}
     return {str(pair) for pair in wanted.items() ^ {code: entry.name for code, entry in rows.items()}.items()}
@@ -92,15 +92,14 @@ def test_no_two_rows_have_the_same_name_or_operation(field: str) -> None:
     assert twice(changed(Code.CREATE_USER, operation=128), "operation") == {128}
 
 
-def test_extensions_have_a_version_and_classic_commands_have_none() -> None:
+def test_only_extensions_have_a_version() -> None:
     assert {each.code for each in EXTENSIONS} == {int(each) for each in ExtensionCode}
-    assert all(entry.version == 0 for code, entry in COMMANDS.items() if code in [*Code])
 
 
 def test_requests_that_a_field_makes_repeatable_are_known() -> None:
     by_request = {entry.code for entry in COMMANDS.values() if entry.repeat is Repeat.BY_REQUEST}
     polls = {Code.POLL_MESSAGES, ExtensionCode.POLL_AND_WAIT, ExtensionCode.POLL_POSITION}  # not with auto_commit
-    assert by_request == polls | {ExtensionCode.INIT_PRODUCER, ExtensionCode.UNUSED_OFFSETS}
+    assert by_request == polls | {DoorCode.POLL_RANGE, ExtensionCode.INIT_PRODUCER, ExtensionCode.UNUSED_OFFSETS}
 
 
 # ---- services ----
@@ -111,8 +110,12 @@ def hints(execute: Any) -> dict[str, Any]:
 
 
 def wrong_services(rows: Rows, table: Commands) -> set[str]:
-    """Commands without a service that takes their request."""
-    in_table = {entry.code for entry in rows.values() if not entry.in_engine}
+    """Commands of connections without a service that takes their request."""
+    in_table = {code for code, entry in rows.items() if not entry.in_engine and not entry.doors}
+    return services_that_differ(rows, table, in_table)
+
+
+def services_that_differ(rows: Rows, table: Commands, in_table: set[int]) -> set[str]:
     faults = {f"{code} has no service, or no row" for code in in_table ^ table.keys()}
     for code in in_table & table.keys():
         said = hints(table[code].execute)["request"]
@@ -123,8 +126,16 @@ def wrong_services(rows: Rows, table: Commands) -> set[str]:
 
 def test_the_classic_table_has_a_service_that_takes_the_request_of_each_row() -> None:
     table = command_table(SERVICES)
-    assert len(table) == len(MEMBERS) - 3
+    assert len(table) == len(Code) + len(ExtensionCode) - 3
     assert not wrong_services(COMMANDS, table)
+
+
+def test_the_table_of_doors_has_a_service_for_each_of_their_commands_and_for_sends() -> None:
+    wanted = {code for code, entry in COMMANDS.items() if entry.doors} | {Code.SEND_MESSAGES}
+    assert not services_that_differ(COMMANDS, door_table(SERVICES), wanted)
+    assert len(services_that_differ(COMMANDS, door_table(SERVICES), wanted | {Code.PING})) == 1
+    faulty = changed(DoorCode.POLL_RANGE, request=Login)
+    assert services_that_differ(faulty, door_table(SERVICES), wanted) == {"poll_range takes PollMessages"}
 
 
 def test_a_row_with_another_request_and_a_row_without_a_service_are_found() -> None:
@@ -166,7 +177,7 @@ def wrong_forms(rows: Rows, table: Commands) -> set[str]:
 
 
 def test_the_form_of_each_reply_is_that_of_what_the_service_returns() -> None:
-    assert not wrong_forms(COMMANDS, command_table(SERVICES))
+    assert not wrong_forms(COMMANDS, command_table(SERVICES) | door_table(SERVICES))
 
 
 def test_a_list_where_the_service_finds_one_or_nothing_is_found() -> None:
@@ -219,7 +230,7 @@ def test_the_longest_list_fits_into_what_its_row_takes() -> None:
 def test_doors_keep_free_what_the_row_says() -> None:
     rows = {entry.name: entry for entry in COMMANDS.values()}
     offered = rows.keys() & door_commands(SERVICES).keys()
-    assert len(offered) == 48
+    assert len(offered) == 52
     wrong = {name for name in offered if answer_bytes(CommandFrame(1, name, b"")) != rows[name].answer_bytes}  # type: ignore[arg-type]
     assert not wrong
     needs = {name for name, entry in rows.items() if entry.needs_connection}
@@ -259,7 +270,7 @@ LISTS_OF_CODES: Final = {
     "quic/connection.py",
     "migration/iggy_model.py",  # records of another server's log
 }
-CODES: Final = {"Code", "ExtensionCode"}
+CODES: Final = {"Code", "ExtensionCode", "DoorCode"}
 
 
 def lists_of_codes(source: str) -> int:

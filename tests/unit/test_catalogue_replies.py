@@ -11,24 +11,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardd.protocol import account_replies, bounds, extensions, heartbeats, producers, replies, system_replies
+from shardd.protocol import (
+    access_tokens,
+    account_replies,
+    bounds,
+    extensions,
+    heartbeats,
+    producers,
+    replies,
+    system_replies,
+)
 from shardd.protocol import topic_settings as of_topics
 from shardd.protocol import unused_offsets as unused
 from shardd.protocol.catalogue import COMMANDS
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError
-from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.extensions import DoorCode, ExtensionCode
 from shardd.protocol.positions import PositionHead
 from shardd.protocol.reply_forms import each, empty, one, raw
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import NothingPolled
 from shardd.service.messages import PolledMessages
-from shardd.transport.classic.commands import command_table
+from shardd.transport.classic.commands import command_table, door_table
 from tests.property.test_protocol_round_trip import rights, u8, u32, u64
 from tests.support.generated import examples
 from tests.unit.test_catalogue import SERVICES
 
-ENCODINGS: Final = {code: command.encode for code, command in command_table(SERVICES).items()}
+ENCODINGS: Final = {code: command.encode for code, command in (command_table(SERVICES) | door_table(SERVICES)).items()}
 u16 = st.integers(0, 2**16 - 1)
 f32 = st.floats(width=32, allow_nan=False)
 flags = st.booleans()
@@ -124,6 +133,12 @@ def without_rights(user: account_replies.UserDetails) -> account_replies.UserDet
     return msgspec.structs.replace(user, permissions=None)
 
 
+def polled_range(value: PolledMessages) -> replies.PolledRange:
+    found = polled(value)
+    return replies.PolledRange(found.head, value.incarnation, value.first_offset, value.end, found.records)
+
+
+ACCESS_TOKEN: Final = Case(st.builds(access_tokens.AccessToken, u32, names.map(lambda text: text * 20), u64))
 POLLED: Final = Case(st.builds(PolledMessages, u32, u64, u32, st.binary(max_size=9)), read=polled)
 CASES: Final[dict[int, Case]] = {
     Code.GET_STATS: Case(stats),
@@ -168,6 +183,16 @@ CASES: Final[dict[int, Case]] = {
     ExtensionCode.GET_TOPIC_SETTINGS: Case(some(st.builds(of_topics.TopicSetting, names, names, flags))),
     ExtensionCode.INIT_PRODUCER: Case(st.builds(producers.ProducerEpoch, u64, u32, u64)),
 }
+CASES.update(
+    {
+        DoorCode.CREATE_ACCESS_TOKEN: ACCESS_TOKEN,
+        DoorCode.REFRESH_ACCESS_TOKEN: ACCESS_TOKEN,
+        DoorCode.WAIT_FOR_MESSAGES: Case(flags),
+        DoorCode.POLL_RANGE: Case(
+            st.builds(PolledMessages, u32, u64, u32, st.binary(max_size=9), u64, u64, u64), read=polled_range
+        ),
+    }
+)
 BY_THE_ENGINE: Final = (ExtensionCode.SEND_ONCE, ExtensionCode.SEND_ONCE_DIGEST)
 
 
@@ -210,6 +235,11 @@ def test_a_cut_answer_is_refused_or_is_a_shorter_list(code: int, data: st.DataOb
 def test_commands_without_an_answer_write_nothing() -> None:
     for code in ENCODINGS.keys() - CASES.keys():
         assert ENCODINGS[code](None) == b"" and COMMANDS[code].reply(b"") is None
+
+
+def test_a_member_without_the_partition_gets_zeros() -> None:
+    zeros = replies.PolledRange(replies.PolledHead(0, 0, 0), 0, 0, 0, b"")
+    assert COMMANDS[DoorCode.POLL_RANGE].reply(ENCODINGS[DoorCode.POLL_RANGE](NothingPolled())) == zeros
 
 
 @pytest.mark.parametrize("code", BY_THE_ENGINE)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardd.cli.top_view import compare, shards_table
+from shardd.protocol.catalogue import EXTENSIONS
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
-    EXTENSIONS,
     Extension,
     ExtensionList,
     FigureKind,

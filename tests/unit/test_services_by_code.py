@@ -1,5 +1,5 @@
-"""Commands by code with classic payloads: connections and clients of doors get the same bytes from the same service, and
-each of them is refused what only the other has."""
+"""Commands by code with classic payloads: connections and clients of doors get the same bytes from the same service,
+and each of them is refused what only the other has."""
 
 from __future__ import annotations
 

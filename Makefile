@@ -371,6 +371,10 @@ audit: setup-spark ## known vulnerabilities of what is installed (needs an index
 	@$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check > $(VENV)-audit/installed.txt
 	@$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)-audit/installed.txt
 
+.PHONY: tokens
+tokens: setup ## product tokens by package, without comments, docstrings and assertions (BEFORE=COMMIT beside those)
+	@$(BIN)/python -m tests.support.tokens $(BEFORE)
+
 clean: ## remove everything that was built
 	@rm -rf $(VENV) $(VENV)-audit $(VENV)-schemathesis $(WHEEL_VENV) $(DOCS_VENV) $(PYRIGHT_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find shardd tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import compare, forward_path, report, start, write_path
+from bench import compare, report, start
 from bench.lines import LINES, NAMES, STARTS, Line, Placement, chosen, owner, select, share
 from bench.measure import TOUCH_MIN, Cell, Needs
 from bench.targets import EPOLL, RING
@@ -183,19 +183,3 @@ def test_wrong_usage_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--quick", "--rounds", "0"]) == 2
     assert command.main(["--shards", "4096"]) == 2
     assert "bench: " in capsys.readouterr().err
-
-
-def test_write_path_measures_each_way(tmp_path: Path) -> None:
-    raw = write_path.measure(tmp_path, 1, quick=True)
-    table = write_path.rows(raw)
-    assert {row[0] for row in table} == {"append", "read cached", "read cold", "append and fdatasync"}
-    assert all(float(row[3]) > 0 and float(row[4]) > 0 for row in table)
-
-
-def test_forward_path_answers_every_request() -> None:
-    for way, depth in (("ring", 1), ("ring", 16), ("spin", 4), ("pass", 1)):
-        us, _ = forward_path.measure_native(way, (0, 0), 500, depth)
-        assert us > 0
-    us, cpu = forward_path.measure_zmq((0, 0), 200, 4)
-    assert us > 0
-    assert cpu > 0

@@ -78,7 +78,7 @@ PyObject *shardd_call_call_prepare(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_fill(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_read(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_store(PyObject *self, PyObject *args);
-PyObject *shardd_call_call_watch(PyObject *self, PyObject *args);
+PyObject *shardd_call_call_wait(PyObject *self, PyObject *args);
 PyObject *shardd_call_call_next(PyObject *self, PyObject *arg);
 PyObject *shardd_call_call_cancel(PyObject *self, PyObject *arg);
 PyObject *shardd_call_balance(PyObject *self, PyObject *args);

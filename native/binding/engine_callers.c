@@ -95,13 +95,13 @@ PyObject *shardd_call_call_store(PyObject *self, PyObject *args) {
     return ask(e, owner, &what);
 }
 
-PyObject *shardd_call_call_watch(PyObject *self, PyObject *args) {
+PyObject *shardd_call_call_wait(PyObject *self, PyObject *args) {
     engine *e = shardd_engine_of(self);
     unsigned owner, user, wait_ms;
     unsigned long long ns, incarnation;
     if (e == NULL || !PyArg_ParseTuple(args, "IKKII", &owner, &ns, &incarnation, &user, &wait_ms)) return NULL;
     if (!is_shard(e, owner)) return NULL;
-    return PyLong_FromUnsignedLongLong(calls_watch(&e->calls, owner, ns, incarnation, user, (int64_t)wait_ms * 1000));
+    return PyLong_FromUnsignedLongLong(calls_wait(&e->calls, owner, ns, incarnation, user, (int64_t)wait_ms * 1000));
 }
 
 PyObject *shardd_call_call_next(PyObject *self, PyObject *arg) {

@@ -289,7 +289,7 @@ PyMethodDef shardd_engine_methods[] = {
     {"call_fill", shardd_call_call_fill, METH_VARARGS, "Copies some of the records; whether there are more."},
     {"call_read", shardd_call_call_read, METH_VARARGS, "Reads of a partition."},
     {"call_store", shardd_call_call_store, METH_VARARGS, "Stores an offset of a partition."},
-    {"call_watch", shardd_call_call_watch, METH_VARARGS, "Waits until a partition may have more."},
+    {"call_wait", shardd_call_call_wait, METH_VARARGS, "Waits until a partition may have more."},
     {"call_next", shardd_call_call_next, METH_O, "The next window of a read."},
     {"call_cancel", shardd_call_call_cancel, METH_O, "Nobody wants the end of a call."},
     {"balance", shardd_call_balance, METH_VARARGS, "The next partition of a balanced counter."},

@@ -78,7 +78,7 @@ PyObject *shardd_call_routes_end_user(PyObject *self, PyObject *arg) {
     unsigned long user_id = PyLong_AsUnsignedLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
     routes_end_user(&e->core.routes, (uint32_t)user_id);
-    watches_wake_user(&e->core, (uint32_t)user_id);
+    waiting_polls_wake_user(&e->core, (uint32_t)user_id);
     Py_RETURN_NONE;
 }
 
@@ -87,7 +87,7 @@ PyObject *shardd_call_routes_end_topic(PyObject *self, PyObject *arg) {
     unsigned long long ns = PyLong_AsUnsignedLongLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
     routes_end_topic(&e->core.routes, ns);
-    watches_wake_topic(&e->core, ns);
+    waiting_polls_wake_topic(&e->core, ns);
     Py_RETURN_NONE;
 }
 
@@ -96,7 +96,7 @@ PyObject *shardd_call_routes_end_stream(PyObject *self, PyObject *arg) {
     unsigned long stream_id = PyLong_AsUnsignedLong(arg);
     if (e == NULL || PyErr_Occurred()) return NULL;
     routes_end_stream(&e->core.routes, (uint32_t)stream_id);
-    watches_wake_stream(&e->core, (uint32_t)stream_id);
+    waiting_polls_wake_stream(&e->core, (uint32_t)stream_id);
     Py_RETURN_NONE;
 }
 
@@ -105,7 +105,7 @@ PyObject *shardd_call_routes_end_all(PyObject *self, PyObject *unused) {
     (void)unused;
     if (e == NULL) return NULL;
     routes_end_all(&e->core.routes);
-    watches_wake_all(&e->core);
+    waiting_polls_wake_all(&e->core);
     Py_RETURN_NONE;
 }
 

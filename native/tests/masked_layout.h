@@ -14,7 +14,7 @@
 
 #include "check.h"
 #include "log/partition.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -3,8 +3,8 @@
  * system call would, or -errno. */
 #include "core/fence.h"
 #include "log/expiry_clock.h"
-#include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/files.h"
+#include "log/partition/state.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "core/once.h"
 #include "fault_disk.h"
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #define LARGE_COUNT 8u
 #define LARGE_BODY 700000u

@@ -113,24 +113,24 @@ static void judge_large_ones(server *serving, engine *e) {
     CHECK_EQUAL(e->calls.record_bytes, 0);
 }
 
-static uint64_t watch_of(engine *e, uint32_t shard, int64_t wait_us) {
+static uint64_t wait_of(engine *e, uint32_t shard, int64_t wait_us) {
     partition_request what = request_of(REQUEST_POLL, stream_of(shard));
-    return calls_watch(&e->calls, shard, what.ns, what.incarnation, 0, wait_us);
+    return calls_wait(&e->calls, shard, what.ns, what.incarnation, 0, wait_us);
 }
 
 static void tell_who_waits(server *serving, engine *e) {
     for (uint32_t shard = 0; shard < SHARDS; shard++) {
-        uint64_t woken = watch_of(e, shard, WAIT_US), cancelled = watch_of(e, shard, WAIT_US);
+        uint64_t woken = wait_of(e, shard, WAIT_US), cancelled = wait_of(e, shard, WAIT_US);
         CHECK(woken != 0 && cancelled != 0);
         calls_cancel(&e->calls, cancelled);
         CHECK_EQUAL(next_end(serving, e, append(e, shard, 1, 10)).number, 0);
         CHECK_EQUAL(next_end(serving, e, woken).code, CALL_STATUS);
-        CHECK_EQUAL(next_end(serving, e, watch_of(e, shard, 20000)).code, CALL_STATUS); /* its time is over */
-        uint64_t gone = calls_watch(&e->calls, OWNER, namespace_of(stream_of(OWNER), 0, 0), 12345, 0, WAIT_US);
+        CHECK_EQUAL(next_end(serving, e, wait_of(e, shard, 20000)).code, CALL_STATUS); /* its time is over */
+        uint64_t gone = calls_wait(&e->calls, OWNER, namespace_of(stream_of(OWNER), 0, 0), 12345, 0, WAIT_US);
         CHECK_EQUAL(next_end(serving, e, gone).code, CALL_AGAIN);
     }
     CHECK(until_free(serving, e));
-    for (uint32_t shard = 0; shard < SHARDS; shard++) CHECK(watch_of(e, shard, WAIT_US) != 0); /* until the end */
+    for (uint32_t shard = 0; shard < SHARDS; shard++) CHECK(wait_of(e, shard, WAIT_US) != 0); /* until the end */
 }
 
 static void run_on(io_engine which) {

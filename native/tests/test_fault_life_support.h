@@ -2,7 +2,7 @@
 #ifndef SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #define SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #include "log/expiry_clock.h"
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 #include "test_partition_fixture.h"
 
 #define SEGMENT_BYTES 1500

@@ -3,7 +3,7 @@
 #define SHARDD_TEST_NET_WINDOW_SUPPORT_H
 #include "test_net_support.h"
 
-#include "net/window.h"
+#include "net/conn/places.h"
 #include "wire/classic_request.h"
 #include "wire/frame_limits.h"
 

@@ -3,8 +3,8 @@
 #ifndef SHARDD_TEST_NUMBERED_BATCHES_H
 #define SHARDD_TEST_NUMBERED_BATCHES_H
 #include "base/bytes.h"
-#include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/files.h"
+#include "log/partition/inside.h"
 #include "test_partition_fixture.h"
 
 static id_source ids;

@@ -2,8 +2,8 @@
  * acknowledged that is lost, nothing that was refused comes back, later appends work or the partition is poisoned. */
 #include "test_partition_fixture.h"
 
-#include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/files.h"
+#include "log/partition/inside.h"
 
 static id_source ids;
 static char directory[128];

@@ -1,7 +1,7 @@
 /* The six changes between the levels, with every errno at every call site of the disk seam: what was acknowledged
  * before a change or after it is readable at once, after a kill (but for what `memory` alone has) and after an orderly
  * end; polls never see less after a change than before it. */
-#include "log/partition_internal.h"
+#include "log/partition/state.h"
 #include "test_partition_fixture.h"
 
 static const partition_level changes[] = {LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE, LEVEL_WRITTEN,

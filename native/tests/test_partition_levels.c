@@ -1,7 +1,7 @@
 /* Every errno at every call site of the disk seam, at every level. A model holds what was written; what was
  * acknowledged must be readable at once and after a kill (`written`, `durable`) or an orderly end (`memory`), nothing
  * else may stand between, and what failed is never acknowledged. */
-#include "log/partition_internal.h"
+#include "log/partition/state.h"
 #include "test_partition_fixture.h"
 
 #define JOURNAL_MESSAGES_MAX 6u

@@ -4,6 +4,7 @@
 #include "test_partition_support.h"
 
 #include "log/manifest.h"
+#include "log/partition/save.h"
 
 #define NOW_US 5000u
 

@@ -2,8 +2,8 @@
  * them, in any order and torn at sectors, had come to the device. What was acknowledged before the power went must be
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
 #include "log/manifest.h"
-#include "log/partition_files.h"
-#include "log/partition_internal.h"
+#include "log/files.h"
+#include "log/partition/save.h"
 #include "log/recover.h"
 #include "test_partition_fixture.h"
 

@@ -225,7 +225,7 @@ static void test_a_full_disk_keeps_a_file_of_the_version_before(void) {
     full.plan[FAULT_WRITE].at = 1;
     full.plan[FAULT_WRITE].times = 1;
     full.plan[FAULT_WRITE].error = ENOSPC;
-    CHECK_EQUAL(reopen_on(&full.disk, BEGUN - 1), -1); /* the partition asks again (partition_sides.c) */
+    CHECK_EQUAL(reopen_on(&full.disk, BEGUN - 1), -1); /* the partition asks again (partition/offsets.c) */
     CHECK_EQUAL(full.injected, 1);
     CHECK_EQUAL(file_bytes(), bytes);
     CHECK_EQUAL(reopen(), 0);

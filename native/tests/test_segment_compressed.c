@@ -4,7 +4,7 @@
 
 #include "base/checksum.h"
 #include "log/blocks.h"
-#include "log/partition_internal.h"
+#include "log/partition/inside.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

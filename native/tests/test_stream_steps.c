@@ -3,8 +3,8 @@
 #include "check.h"
 
 #include "net/stream_feed.h"
+#include "net/stream_for.h"
 #include "net/tls_openssl.h"
-#include "net/websocket.h"
 #include "net/websocket_frames.h"
 
 #include <errno.h>
@@ -54,10 +54,7 @@ static flood begin(bool with_tls, bool websocket) {
     fcntl(pair[1], F_SETFL, O_NONBLOCK);
     setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &queue, sizeof queue);
     flood f = {.fd = pair[1]};
-    stream below = stream_socket(pair[0]);
-    if (with_tls) CHECK(stream_tls(&below, &worker, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, pair[0]));
-    f.s = below;
-    if (websocket) CHECK(stream_websocket(&f.s, &doors, below));
+    CHECK(stream_for(websocket ? LISTENER_WEBSOCKET : LISTENER_TCP, pair[0], &worker, &doors, &f.s));
     if (!with_tls) return f;
     f.context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_min_proto_version(f.context, TLS1_3_VERSION);

@@ -59,11 +59,11 @@ def set_(
 
     Exit status 0: done; 1: the file cannot be written, or the server did not take it; 2: the key or value is wrong.
     """
-    from shardd.cli.config_set import RefusedError, set_key
+    from shardd.cli.config_set import SettingRefusedError, set_key
 
     try:
         typer.echo(set_key(file, key, value, data, dry_run=dry_run))
-    except RefusedError as error:
+    except SettingRefusedError as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(error.status) from error
 

@@ -28,8 +28,8 @@ from shardd.server.data_directory import RUNTIME_CONFIG_NAME
 _TAKEN_WITHIN_S: Final = 10.0
 
 
-class RefusedError(Exception):
-    """A sentence for who asked; `status`: exit status of the command."""
+class SettingRefusedError(Exception):
+    """A refused change of a setting: a sentence for the user, and the exit status of the command."""
 
     def __init__(self, sentence: str, status: int = 2) -> None:
         super().__init__(sentence)
@@ -37,12 +37,12 @@ class RefusedError(Exception):
 
 
 def set_key(file: Path | None, path: str, text: str, data: Path | None, *, dry_run: bool) -> str:
-    """What there is to say when it is done. Raises RefusedError; nothing has changed then, unless it says so."""
+    """What there is to say when it is done. Raises SettingRefusedError; nothing has changed then, unless it says so."""
     if file is None:
-        raise RefusedError("which file? --config FILE, or SHARDD_CONFIG_PATH")
+        raise SettingRefusedError("which file? --config FILE, or SHARDD_CONFIG_PATH")
     if path not in KEYS_BY_PATH:
         near = difflib.get_close_matches(path, KEYS_BY_PATH, n=1, cutoff=0.0)[0]
-        raise RefusedError(f"there is no key {path}; the closest one is {near}")
+        raise SettingRefusedError(f"there is no key {path}; the closest one is {near}")
     old, key = file.resolve(), KEYS_BY_PATH[path]
     command_line = {"system.path": str(data)} if data is not None else {}
     try:
@@ -54,13 +54,13 @@ def set_key(file: Path | None, path: str, text: str, data: Path | None, *, dry_r
             after = _load(Path(trial.name), command_line, file)
         origin = after.origins[path].replace(trial.name, str(file))
         if origin != str(file):
-            raise RefusedError(f"{path} is set by {origin}, which counts more than {file}", 1)
+            raise SettingRefusedError(f"{path} is set by {origin}, which counts more than {file}", 1)
         shown = key.toml(value_of(after.settings, key))
         if dry_run:
             return f"{path} is {key.toml(before)}, it would be {shown}"
         _replace(old, changed)
     except OSError as error:
-        raise RefusedError(f"{file}: {error.strerror}", 1) from error
+        raise SettingRefusedError(f"{file}: {error.strerror}", 1) from error
     return f"{path} is {shown} in {file}: {_tell_server(after.settings, key)}"
 
 
@@ -68,7 +68,7 @@ def _load(file: Path, command_line: Mapping[str, object], said_of: Path) -> Load
     try:
         return load_settings(file, os.environ, command_line)
     except ConfigError as error:
-        raise RefusedError("; ".join(error.problems).replace(str(file), str(said_of))) from error
+        raise SettingRefusedError("; ".join(error.problems).replace(str(file), str(said_of))) from error
 
 
 def _value(text: str) -> object:
@@ -81,7 +81,7 @@ def _value(text: str) -> object:
 
 
 def _changed(file: Path, path: str, value: object) -> str:
-    """The text of the file with that one value. RefusedError when something else would change with it."""
+    """The text of the file with that one value. SettingRefusedError when something else would change with it."""
     old = file.read_text(encoding="utf-8")
     document = tomlkit.parse(old)
     *tables, name = path.split(".")
@@ -98,7 +98,7 @@ def _changed(file: Path, path: str, value: object) -> str:
         at = at.setdefault(part, {})
     at[name] = value
     if tomllib.loads(new) != wanted:
-        raise RefusedError(f"{file} is written in a way in which {path} cannot be changed alone: edit it", 1)
+        raise SettingRefusedError(f"{file} is written in a way in which {path} cannot be changed alone: edit it", 1)
     return new
 
 
@@ -133,7 +133,7 @@ def _tell_server(settings: Settings, key: Key) -> str:
     try:
         os.kill(supervisor, signal.SIGUSR1)
     except OSError as error:
-        raise RefusedError(
+        raise SettingRefusedError(
             f"the file is changed, but process {supervisor} was not told: {error.strerror}", 1
         ) from error
     runtime, wanted = system.runtime_directory / RUNTIME_CONFIG_NAME, value_of(settings, key)
@@ -142,7 +142,7 @@ def _tell_server(settings: Settings, key: Key) -> str:
         if _running_value(runtime, key) == wanted:
             return f"process {supervisor} has taken it"
         time.sleep(0.05)
-    raise RefusedError(
+    raise SettingRefusedError(
         f"the file is changed, but process {supervisor} did not take it in {_TAKEN_WITHIN_S:g} s: was it started with "
         "another file, or a variable? Its log tells",
         1,

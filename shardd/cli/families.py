@@ -12,7 +12,7 @@ FAMILIES: Final = {
     "context": ("shardd.cli.contexts", "context_family"),
     "config": ("shardd.cli.config_command", "config_app"),
     "debug": ("shardd.cli.inspect_server", "debug_family"),
-    "doctor": ("shardd.cli.doctor", "doctor_app"),
+    "doctor": ("shardd.cli.doctor.command", "doctor_app"),
     "group": ("shardd.cli.groups", "group_family"),
     "import": ("shardd.cli.import_command", "import_app"),
     "message": ("shardd.cli.messages", "message_family"),

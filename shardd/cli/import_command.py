@@ -23,7 +23,7 @@ from shardd.migration.errors import MigrationError
 from shardd.server.errors import StartupError
 
 if TYPE_CHECKING:
-    from shardd.migration.liftbridge_report import ImportReport, StreamReport
+    from shardd.migration.liftbridge.report import ImportReport, StreamReport
 
 EXIT_REFUSED: Final = 1  # nothing was imported
 EXIT_LEFT_OUT: Final = 3  # imported, but for some streams
@@ -76,9 +76,9 @@ def liftbridge(
     missing = [name for name in _MODULES if find_spec(name) is None]
     if missing:
         _fail(f'{", ".join(missing)} cannot be imported; pip install "shardd[liftbridge]"', EXIT_USAGE)
-    from shardd.migration.liftbridge_import import LiftbridgeImport
-    from shardd.migration.liftbridge_report import ImportOptions
-    from shardd.migration.liftbridge_values import master_key
+    from shardd.migration.liftbridge.importer import LiftbridgeImport
+    from shardd.migration.liftbridge.report import ImportOptions
+    from shardd.migration.liftbridge.values import master_key
 
     settings = settings_of(config, data)
     options = ImportOptions(

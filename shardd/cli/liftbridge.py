@@ -40,8 +40,8 @@ _OF_ANOTHER_SERVER: Final = ("raft", "liftbridge")  # what only Liftbridge has i
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-class _RefusedError(Exception):
-    """No start; sentences, and the exit status."""
+class _StartRefusedError(Exception):
+    """A refused start: its problems as sentences, and the exit status."""
 
     def __init__(self, problems: list[str], status: int = EXIT_CONFIG) -> None:
         super().__init__("\n".join(problems))
@@ -93,7 +93,7 @@ def liftbridge(
     }
     try:
         options = _prepare(config, {name: value for name, value in typed.items() if value is not None})
-    except _RefusedError as error:
+    except _StartRefusedError as error:
         for problem in error.problems:
             print(f"shardd-liftbridge: {problem}", file=sys.stderr)
         raise typer.Exit(error.status) from error
@@ -101,10 +101,10 @@ def liftbridge(
 
 
 def _prepare(config: Path | None, typed: dict[str, object]) -> ServeOptions:
-    """Settings, and what the first start of this server has to make. _RefusedError."""
+    """Settings, and what the first start of this server has to make. _StartRefusedError."""
     missing = [name for name in _MODULES if find_spec(name) is None]
     if missing:
-        raise _RefusedError([f'{", ".join(missing)} cannot be imported; pip install "shardd[liftbridge]"'])
+        raise _StartRefusedError([f'{", ".join(missing)} cannot be imported; pip install "shardd[liftbridge]"'])
     try:
         given = read_yaml(config) if config is not None else {}
         if "port" in typed:
@@ -112,7 +112,7 @@ def _prepare(config: Path | None, typed: dict[str, object]) -> ServeOptions:
         translated = translate(given | typed)
     except LiftbridgeConfigError as error:
         place = "" if config is None else f"{config}: "
-        raise _RefusedError([f"{place}{problem}" for problem in error.problems]) from error
+        raise _StartRefusedError([f"{place}{problem}" for problem in error.problems]) from error
     options = ServeOptions(_native_file(), translated=translated.values)
     try:
         first = {key: value for key, value in translated.values.items() if key != _NATS}  # its user is known later
@@ -121,11 +121,11 @@ def _prepare(config: Path | None, typed: dict[str, object]) -> ServeOptions:
             _make_users(settings, translated)
         load_settings(options.config, os.environ, translated=translated.values)
     except ConfigError as error:
-        raise _RefusedError(error.problems) from error
+        raise _StartRefusedError(error.problems) from error
     except ValueError as error:
-        raise _RefusedError([str(error)]) from error
+        raise _StartRefusedError([str(error)]) from error
     except (StartupError, OfflineError, LogError, ApplyError, OSError) as error:
-        raise _RefusedError([str(error)], EXIT_STARTUP) from error
+        raise _StartRefusedError([str(error)], EXIT_STARTUP) from error
     for warning in translated.warnings:
         print(f"shardd-liftbridge: warning: {warning}", file=sys.stderr)
     return msgspec.structs.replace(options, translated=translated.values)
@@ -137,11 +137,11 @@ def _native_file() -> Path | None:
 
 
 def _data_directory(settings: Settings) -> Path:
-    """_RefusedError for one of Liftbridge itself."""
+    """_StartRefusedError for one of Liftbridge itself."""
     data = settings.system.data_directory
     found = [name for name in _OF_ANOTHER_SERVER if os.path.lexists(data / name)]
     if found:
-        raise _RefusedError(
+        raise _StartRefusedError(
             [f"{data} is of Liftbridge: `shardd import liftbridge {data} --data DIR`, then start with -d DIR"],
             EXIT_STARTUP,
         )

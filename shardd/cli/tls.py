@@ -10,7 +10,7 @@ import typer
 
 from shardd.cli.holder import NoServerError, holder_of
 from shardd.cli.options import ConfigFile, DataDirectory, settings_of
-from shardd.server.tls_files import TlsError, read_tls
+from shardd.server.tls_files import CertificateError, read_tls
 
 tls_app = typer.Typer(help="Certificates of a running server.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -33,11 +33,11 @@ def reload(
     try:
         read, now_s = read_tls(settings.all_tls), time.time()
         if not read.ports:
-            raise TlsError("there is nothing to reload: TLS is off in these settings")
+            raise CertificateError("there is nothing to reload: TLS is off in these settings")
         read.check_ends(now_s)
         supervisor = holder_of(settings.system.data_directory)
         os.kill(supervisor, signal.SIGUSR1)
-    except (TlsError, NoServerError, ProcessLookupError, PermissionError) as error:
+    except (CertificateError, NoServerError, ProcessLookupError, PermissionError) as error:
         typer.echo(f"shardd: {error}", err=True)
         raise typer.Exit(1) from error
     for sentence in read.sentences(now_s):

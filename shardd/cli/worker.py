@@ -53,8 +53,8 @@ def work(inheritance_fd: int) -> None:
 
 def import_all() -> None:
     """What `serve` needs, and what decodes what it is told."""
-    from shardd.transport.dialects import Dialects
-    from shardd.transport.door.endpoint import Doors
+    from shardd.dispatch.dialects import Dialects
+    from shardd.dispatch.door.endpoint import Doors
     from shardd.worker.worker import run
 
     del run, Dialects, Doors
@@ -62,9 +62,9 @@ def import_all() -> None:
 
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
+    from shardd.dispatch.dialects import Dialects
+    from shardd.dispatch.door.endpoint import Doors
     from shardd.metadata.errors import LogError
-    from shardd.transport.dialects import Dialects
-    from shardd.transport.door.endpoint import Doors
     from shardd.worker.worker import run
 
     gc.freeze()  # modules stay: no collection stops the loop to look at them, which takes 9 ms of CPU

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
-from shardd.client import commands, wire
+from shardd.client import commands
 from shardd.client.errors import ClientError, ConnectionLostError, DeadlineError, Fate, TlsError, of_status
+from shardd.client.exchange import Exchange
 from shardd.client.settings import Settings
 from shardd.client.transport import is_refused, open_transport, tls_failure
-
-_STOPPING = 8  # of the server: nothing behind its answer is carried out
-
 
 _LOOK_AGAIN_S: Final = 1.0  # when a silent connection is kept
 _COMING_S: Final = 5.0  # a part of an answer that came gives the rest at least so long
@@ -34,17 +31,13 @@ class Link(asyncio.Protocol):
 
     def __init__(self, window: int) -> None:
         self._transport: asyncio.Transport | None = None
-        self._asked: deque[_Asked] = deque()
+        self._exchange: Exchange[_Asked] = Exchange()
+        self._asked = self._exchange.asked
         self._unsent = 0  # bytes that the transport kept when a request was written or the silence looked at
         self._moved_at = 0.0  # when the look found that these had changed
         self._watch: asyncio.TimerHandle | None = None  # of the silence of the oldest request
         self._given_up: asyncio.TimerHandle | None = None  # of that of the oldest one that was cancelled
-        self._head = b""  # of an answer, less than a whole one
-        self._parts: list[bytes] = []  # of an answer whose head is here
-        self._status = self._missing = 0  # bytes of it that are not
         self._slots = asyncio.Semaphore(window)
-        self._farewell: ClientError | None = None
-        self._fate = Fate.UNKNOWN  # of what is asked when the connection ends
         self._loop = asyncio.get_running_loop()
         self.heard_at = self._loop.time()
         self._beat: asyncio.TimerHandle | None = None  # the next PING of `keep_alive`
@@ -60,60 +53,32 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
-        at = 0
-        if self._missing > len(data):
-            self._parts.append(data)
-            self._missing -= len(data)
+        is_within = self._exchange.missing > len(data)
+        for asked, status, payload in self._exchange.heard(data):
+            if asked.has_slot:
+                self._slots.release()
+            if asked.future.done():
+                continue
+            if status:
+                asked.future.set_exception(of_status(status, asked.code))
+            else:
+                asked.future.set_result(payload)
+        if is_within:
             self._extend()
-            return
-        if self._missing:
-            at, self._missing = self._missing, 0
-            payload = b"".join((*self._parts, data[:at]))
-            self._parts.clear()
-            self._answered(self._status, payload)
-        elif self._head:
-            data, self._head = self._head + data, b""
-        while len(data) - at >= wire.FRAME_HEAD.size:
-            status, length = wire.FRAME_HEAD.unpack_from(data, at)
-            begin = at + wire.FRAME_HEAD.size
-            at = begin + length
-            if at > len(data):
-                self._status, self._missing = status, at - len(data)
-                self._parts.append(data[begin:])
-                return
-            self._answered(status, data[begin:at])
-        self._head = data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.cause = error
-        cause = self._farewell or error or "the server closed the connection"
         for timer in (self._watch, self._given_up, self._beat):
             if timer is not None:
                 timer.cancel()
         for asked in self._asked:
             if not asked.future.done():
-                asked.future.set_exception(ConnectionLostError(f"the connection was lost: {cause}", self._fate))
+                asked.future.set_exception(self._exchange.lost(error or "the server closed the connection"))
             if asked.has_slot:
                 self._slots.release()
         self._asked.clear()
         self.closed.set()
-
-    def _answered(self, status: int, payload: bytes) -> None:
-        if not self._asked:
-            self._farewell = of_status(status)  # unasked: the connection closes now
-            return
-        future, code, has_slot, *_ = self._asked.popleft()
-        if has_slot:
-            self._slots.release()
-        if status == _STOPPING:
-            self._fate = Fate.NOT_SENT
-        if future.done():
-            return
-        if status:
-            future.set_exception(of_status(status, code))
-        else:
-            future.set_result(payload)
 
     # ---- requests ----
 
@@ -134,10 +99,11 @@ class Link(asyncio.Protocol):
                 self._slots.release()
             raise ConnectionLostError("the connection is closed")
         future: asyncio.Future[bytes] = self._loop.create_future()
-        self._asked.append(_Asked(future, code, has_slot, self._loop.time(), patience_s, limit))
+        asked = _Asked(future, code, has_slot, self._loop.time(), patience_s, limit)
+        frame = self._exchange.ask(asked, code, payload)
         if self._watch is None and patience_s < math.inf:
             self._watch = self._loop.call_later(patience_s, self._look)
-        self._transport.write(wire.frame(code, payload))
+        self._transport.write(frame)
         self._unsent = self._transport.get_write_buffer_size()
         return future
 
@@ -164,7 +130,7 @@ class Link(asyncio.Protocol):
 
     def leave(self) -> None:
         """Of a server that says nothing here, and answers elsewhere."""
-        self._farewell = ConnectionLostError(
+        self._exchange.farewell = ConnectionLostError(
             f"the server has been silent for {self._loop.time() - self.heard_at:.1f} s"
         )
         self.abort()

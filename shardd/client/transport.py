@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from shardd.client.errors import SettingsError, TlsError
@@ -92,14 +93,13 @@ async def open_transport(settings: Settings, protocol: Callable[[], P]) -> P:
         raise tls_failure(settings, error) or error from None
 
 
-def way_to(address: str) -> Settings:
+def way_to(address: str, username: str = "", password: str = "", token: str = "") -> Settings:
     """Of "host:port", "unix:/path" or a connection string that does not say who asks. SettingsError."""
-    if address.startswith("unix:"):
-        return Settings(unix_path=address.removeprefix("unix:"))
-    found = parse(address)
+    path = address.removeprefix("unix:")
+    found = parse(address) if path == address else Settings(unix_path=path)
     if found.username or found.token:
         raise SettingsError("the address says who asks; that has options of its own")
-    return found
+    return replace(found, username=username, password=password, token=token)
 
 
 def connect(settings: Settings, timeout_s: float) -> socket.socket:

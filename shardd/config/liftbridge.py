@@ -60,7 +60,7 @@ class LiftbridgeTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class LiftbridgeNats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`liftbridge.nats.*`: the NATS servers whose messages are stored; no server: none. `user`: in whose name.
-    `outward_subjects`, `ack_inbox_prefix`: shardd/doors/liftbridge/nats_outward.py. The others: how the door logs in
+    `outward_subjects`, `ack_inbox_prefix`: shardd/doors/liftbridge/nats/outward.py. The others: how the door logs in
     there; files are read when it connects."""
 
     servers: tuple[str, ...]

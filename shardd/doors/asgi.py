@@ -203,8 +203,8 @@ class _Server(uvicorn.Server):
         )
 
 
-class _RefusedError(Exception):
-    """Raised inside the parser, which stops then."""
+class _ConnectionRefusedError(Exception):
+    """Stops the parser of a connection that is refused."""
 
 
 class _BoundedProtocol(OffersIgnored):
@@ -326,7 +326,7 @@ class _BoundedProtocol(OffersIgnored):
             return
         if len(self.headers) >= HEAD_FIELDS_MAX:
             self._refusal = 431
-            raise _RefusedError
+            raise _ConnectionRefusedError
         super().on_header(name, value)
 
     def complete_head(self) -> None:
@@ -344,13 +344,13 @@ class _BoundedProtocol(OffersIgnored):
         version = self.parser.get_http_version()
         self._is_chunked = encodings == [b"chunked"] and version == "1.1"
         if version not in _VERSIONS or hosts > 1 or (encodings and not self._is_chunked):
-            raise _RefusedError
+            raise _ConnectionRefusedError
         if size > self.limits.head_bytes_max:
             self._refusal = 431
-            raise _RefusedError
+            raise _ConnectionRefusedError
         if len(self.pipeline) >= PIPELINED_MAX:
             self._refusal = 503
-            raise _RefusedError
+            raise _ConnectionRefusedError
         super().complete_head()
 
     def on_body(self, body: bytes) -> None:

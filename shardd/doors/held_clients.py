@@ -1,4 +1,4 @@
-"""Clients at the workers, by what has been shown to a door: many requests share one login."""
+"""The clients of a door that are logged in at the workers. Requests with the same token or login share a client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ import msgspec
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
 
+SHOWN_CHARACTERS_MAX: Final = 4096  # of a token or a login that a client shows
 IDLE_S: Final = 60.0  # then its client is closed
 _SWEEP_S: Final = 10.0
 _TRIES: Final = 3  # workers that a login is tried at
 Shown = TypeVar("Shown")
+
+
+def host_of_address(address: str) -> str:
+    """The host of "host:port"."""
+    return address.rpartition(":")[0]
 
 
 class _Held(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Handshakes of TLS take turns: one step at a time, then everything else has as long as that took. Networks take turns
 among themselves, whichever has how many waiting. A network that takes much in a second comes behind the others: it
 has one of four turns while others wait, and everything else then has three times as long
-(native/src/net/conn_queue.c).
+(native/src/net/conn/queue.c).
 Handshakes that come by trusted proxies have a line of their own, which takes turns with that of the others: behind a
 proxy that passes bytes on, all clients are its address, and none of them is told before its handshake is over. Where
 the proxy tells them in front of it (introductions.py), each client is an address as any other one."""

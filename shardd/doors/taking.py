@@ -1,5 +1,5 @@
 """What clients have taken: an answer counts until its client has it, not until the kernel has. The kernel keeps little
-that it could not send (`bound`), and each connection is looked at every now and then (as native/src/net/conn_reader.c
+that it could not send (`bound`), and each connection is looked at every now and then (as native/src/net/conn/reader.c
 does). A client that takes nothing for the time of slow readers, or less than 16 KiB a second beyond it, is late."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 LOOK_S: Final = 0.5
 UNSENT_BYTES_MAX: Final = 64 << 10  # of a connection, in the kernel
-BYTES_PER_S_MIN: Final = 16 << 10  # as in native/src/net/conn.h
+BYTES_PER_S_MIN: Final = 16 << 10  # as in native/src/net/conn/conn.h
 _TCP_INFO_BYTES: Final = 136
 _STATE_CLOSED: Final = 7
 _ACKED: Final = struct.Struct("=Q")

@@ -356,7 +356,7 @@ class Engine:
         /,
     ) -> int:
         """`user`: incarnation of the user for whom the entry counts, 0: nobody; `name`: hash of the consumer's name."""
-    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
+    def call_wait(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int:
         """The event comes when polls may see more, or it is time to look for another reason (calls.h). 0 also when too
         many wait."""
     def call_next(self, token: int, /) -> None:
@@ -516,7 +516,7 @@ class Engine:
         """Brings all there is now to the device. SyncedEvent with the token follows: 0, 10009, or 3007 when the
         partition was closed meanwhile. KeyError."""
     def partition_set_level(self, namespace: int, incarnation: int, level: int, /) -> None:
-        """For what is acknowledged from now on (native/src/log/partition_level.c). KeyError, ValueError."""
+        """For what is acknowledged from now on (native/src/log/partition/level.c). KeyError, ValueError."""
     def partition_is_durable(self, namespace: int, /) -> bool: ...
     def offsets_unused(self, namespace: int, incarnation: int, first: int, count: int, age_us: int, /) -> UnusedPage:
         """Of the entries at `count` places from `first` on those that were not used for `age_us`; 0: all. KeyError."""

@@ -89,7 +89,7 @@ class CallEngine(Protocol):
         name: int,
         /,
     ) -> int: ...
-    def call_watch(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
+    def call_wait(self, owner: int, namespace: int, incarnation: int, user_id: int, wait_ms: int, /) -> int: ...
     def call_next(self, token: int, /) -> None: ...
     def call_cancel(self, token: int, /) -> bool: ...
 
@@ -238,16 +238,16 @@ class EngineCalls:
 
         It waits as polls of connections do (docs/adr/0057-polls-that-wait.md) and is one of them for their limits.
         """
-        watch = self._begun(self._engine.call_watch(*place, user_id, min(int(timeout_s * 1000), WAIT_MAX_MS)))
-        woken = self._expect(watch, place.shard)
+        waiting = self._begun(self._engine.call_wait(*place, user_id, min(int(timeout_s * 1000), WAIT_MAX_MS)))
+        woken = self._expect(waiting, place.shard)
         try:
-            found = await self._look(place, offset)  # after it has begun to watch, so that nothing falls between
+            found = await self._look(place, offset)  # after the wait has begun: a message in between ends it
             if found.status != 0 or found.messages_count:
                 return found
-            await self._outcome(watch, woken, place.shard)
+            await self._outcome(waiting, woken, place.shard)
         finally:
-            if self._waiting.pop(watch, None) is not None:
-                self._cancel(watch, place.shard)
+            if self._waiting.pop(waiting, None) is not None:
+                self._cancel(waiting, place.shard)
         return await self._look(place, offset)
 
     async def _look(self, place: Place, offset: int) -> Answer:

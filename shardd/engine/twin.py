@@ -48,7 +48,9 @@ def xxh32(data: bytes) -> int:
 # ---- validation of a SEND_MESSAGES payload ----
 
 
-class _RefusedError(Exception):
+class _BatchRefusedError(Exception):
+    """A batch that the engine refuses with this status."""
+
     def __init__(self, status: int) -> None:
         self.status = status
 
@@ -56,29 +58,29 @@ class _RefusedError(Exception):
 def _identifier(metadata: bytes) -> bytes:
     """The raw identifier at the start of `metadata`; 6 when it is malformed or cut."""
     if len(metadata) < 2 or len(metadata) - 2 < metadata[1]:
-        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER)
+        raise _BatchRefusedError(_native.STATUS_INVALID_IDENTIFIER)
     kind, length = metadata[0], metadata[1]
     raw = metadata[: 2 + length]
     if kind == 1 and length == 4:
         return raw
     if kind != 2 or length == 0:
-        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER)
+        raise _BatchRefusedError(_native.STATUS_INVALID_IDENTIFIER)
     try:
         raw[2:].decode("utf-8")
     except UnicodeDecodeError:
-        raise _RefusedError(_native.STATUS_INVALID_IDENTIFIER) from None
+        raise _BatchRefusedError(_native.STATUS_INVALID_IDENTIFIER) from None
     return raw
 
 
 def _partitioning(metadata: bytes) -> tuple[int, int, bytes, int]:
     """(kind, partition id, key, count). Bytes behind the count are ignored."""
     if len(metadata) < 2 or len(metadata) - 2 < metadata[1]:
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     kind, length = metadata[0], metadata[1]
     value, rest = metadata[2 : 2 + length], metadata[2 + length :]
     lengths = {PARTITIONING_BALANCED: (0,), PARTITIONING_PARTITION_ID: (4,), PARTITIONING_MESSAGES_KEY: range(256)}
     if length not in lengths.get(kind, ()) or len(rest) < 4:
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     partition = _U32.unpack(value)[0] if kind == PARTITIONING_PARTITION_ID else 0
     key = value if kind == PARTITIONING_MESSAGES_KEY else b""
     return kind, int(partition), key, int(_U32.unpack_from(rest)[0])
@@ -88,31 +90,31 @@ def send_request_parse(payload: bytes) -> tuple[int, _native.SendRequest | None]
     """(status, parts or None) of a whole payload, in the order of docs/protocol/messages.md#batch-checks."""
     try:
         return 0, _parse(payload)
-    except _RefusedError as refused:
+    except _BatchRefusedError as refused:
         return refused.status, None
 
 
 def _parse(payload: bytes) -> _native.SendRequest:
     if len(payload) < 4:
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     metadata_length = _U32.unpack_from(payload)[0]
     if metadata_length > len(payload) - 4:
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     metadata = payload[4 : 4 + metadata_length]
     stream = _identifier(metadata)
     topic = _identifier(metadata[len(stream) :])
     kind, partition, key, count = _partitioning(metadata[len(stream) + len(topic) :])
     if count == 0:
-        raise _RefusedError(_native.STATUS_INVALID_MESSAGES_COUNT)
+        raise _BatchRefusedError(_native.STATUS_INVALID_MESSAGES_COUNT)
     if kind == PARTITIONING_MESSAGES_KEY and not key:
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     index_start = 4 + metadata_length
     messages_start = index_start + INDEX_ENTRY.size * count
     if messages_start > len(payload):
-        raise _RefusedError(_native.STATUS_INVALID_COMMAND)
+        raise _BatchRefusedError(_native.STATUS_INVALID_COMMAND)
     status = batch_validate(payload[index_start:messages_start], count, payload[messages_start:])
     if status != 0:
-        raise _RefusedError(status)
+        raise _BatchRefusedError(status)
     return _native.SendRequest((stream, topic, kind, partition, key, count, messages_start))
 
 

@@ -88,7 +88,7 @@ def _judge(data: Path, path: Path, alive: set[int], metadata_index: int) -> str:
 
 
 def _remove_unborn(path: Path) -> bool:
-    """Removes a directory whose maker died before it had a marker (native/src/log/partition_append.c); False when it
+    """Removes a directory whose maker died before it had a marker (native/src/log/partition/roll.c); False when it
     holds anything else."""
     unfinished = layout.INCARNATION + layout.TEMPORARY_SUFFIX
     if any(each.name != unfinished or not each.is_file() for each in path.iterdir()):

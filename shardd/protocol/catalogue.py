@@ -1,7 +1,7 @@
 """The commands of the classic protocol and the extension commands, each of them once: code, request, reply, bounds, and
 what ports must know before they execute one. Tables of the server derive from these rows; `shardd.client` and the core
 have tables of their own, which tests compare with them. The services that execute the commands:
-`shardd/transport/classic/commands.py`. Sans-IO."""
+`shardd/dispatch/classic/commands.py`. Sans-IO."""
 
 from __future__ import annotations
 

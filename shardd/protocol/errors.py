@@ -146,7 +146,7 @@ class Status(IntEnum):
 class ShardError(Exception):
     """A refused request: carries the status for the client and an optional text for the log.
 
-    `close` asks the transport to close the connection after the answer (docs/protocol/framing.md#bad-input).
+    `close` asks the dispatcher to close the connection after the answer (docs/protocol/framing.md#bad-input).
     """
 
     def __init__(self, status: Status, reason: str = "", *, close: bool = False) -> None:

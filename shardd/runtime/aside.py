@@ -1,8 +1,9 @@
-"""Whoever waits for a turn holds nothing that others need.
+"""A request that waits for a turn holds nothing that other requests need.
 
-A transport lends a request a place and room for bytes while it is carried out. What waits in a line on its way (for a
-password, a gate, a lock) steps aside for so long: its place serves others, and is taken again when its turn has come.
-Lines know nothing of transports: they wait in `aside()`, which is whatever the transport has set for the task.
+A connection lends a request a place and room for bytes while the request is carried out. A request that waits in a line
+(for a password, a gate, a lock) steps aside for so long: its place serves other requests, and the request takes a place
+again when its turn has come. Lines know nothing of connections: a line waits in `aside()`, which is what the dispatcher
+of the request has set for the task.
 
 A change that has begun waits `beside()`: for the device, which may stand still, or for other shards. It is refused
 before it begins where too many wait so already, and is never ended once it has begun.

@@ -1,6 +1,6 @@
 """In whose name a task asks: what it holds of a shared place counts for that user, and within the user for an address.
 
-A transport sets it for the task of a request. Tasks that nobody has asked for are the server's own."""
+The dispatcher of a request sets the asker for the task of the request. Tasks of the server itself have no asker."""
 
 from __future__ import annotations
 

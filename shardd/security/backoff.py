@@ -11,7 +11,7 @@ import ipaddress
 from typing import Final
 
 LOCAL_PREFIX: Final = "unix:"
-"""How the address of a connection over the Unix socket begins: "unix:uid:number" (native/src/net/conn.c)."""
+"""How the address of a connection over the Unix socket begins: "unix:uid:number" (native/src/net/conn/conn.c)."""
 FREE_FAILURES: Final = 5
 FIRST_WAIT_S: Final = 0.05
 WAIT_MAX_S: Final = 1.0

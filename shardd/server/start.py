@@ -28,7 +28,7 @@ from shardd.server.shared_resources import (
     raise_descriptor_limit,
 )
 from shardd.server.supervisor import Supervisor
-from shardd.server.tls_files import TlsError, TlsKeeper
+from shardd.server.tls_files import CertificateError, TlsKeeper
 from shardd.server.unix_listener import open_unix_listener
 from shardd.server.websocket_listeners import open_websocket_listeners
 from shardd.server.worker_template import WorkerTemplate
@@ -191,7 +191,7 @@ def _choose_engine(settings: Settings) -> IoEngine:
 def _tls(ports: dict[str, Tls]) -> TlsKeeper:
     try:
         return TlsKeeper(ports)
-    except TlsError as error:
+    except CertificateError as error:
         raise StartupError(str(error)) from error
 
 

@@ -21,8 +21,8 @@ _DAY_S: Final = 86_400
 _log = logging.getLogger(__name__)
 
 
-class TlsError(Exception):
-    """Why there is no TLS with these files; the text is a sentence."""
+class CertificateError(Exception):
+    """Certificates or keys that cannot be used for TLS; the text is a sentence."""
 
 
 class ReadTls(msgspec.Struct, frozen=True):
@@ -37,20 +37,20 @@ class ReadTls(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(expiry_sentences(self.names, self.ends_s, now_s)))
 
     def check_ends(self, now_s: float) -> None:
-        """TlsError when one has ended."""
+        """CertificateError when one has ended."""
         for name, end_s in zip(self.names, self.ends_s, strict=True):
             if end_s <= now_s:
-                raise TlsError(f"{name} has expired")
+                raise CertificateError(f"{name} has expired")
 
 
 def read_tls(ports: Mapping[str, Tls]) -> ReadTls:
-    """`ports`: Settings.tls_of_ports. TlsError."""
+    """`ports`: Settings.tls_of_ports. CertificateError."""
     read = ReadTls({}, [], [])
     for section, tls in ports.items():
         try:
             material, ends_s = _read_material(tls)
-        except TlsError as error:
-            raise TlsError(f"{section}: {error}") from None
+        except CertificateError as error:
+            raise CertificateError(f"{section}: {error}") from None
         read.ports[section] = material
         read.names.extend(_name(tls, pair) for pair in range(len(ends_s)))
         read.ends_s.extend(ends_s)
@@ -68,7 +68,7 @@ def _read_material(tls: Tls) -> tuple[TlsMaterial, list[int]]:
         return material, _native.tls_inspect(*astuple(material))
     except ValueError as error:
         why, pair = error.args if len(error.args) == 2 else (str(error), None)
-        raise TlsError(f"{_name(tls, pair)}: {why}" if pair is not None else why) from None
+        raise CertificateError(f"{_name(tls, pair)}: {why}" if pair is not None else why) from None
 
 
 def _name(tls: Tls, pair: int) -> str:
@@ -80,9 +80,9 @@ def _read(what: str, path: str) -> bytes:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise TlsError(f"{what} {path}: {error.strerror}") from None
+        raise CertificateError(f"{what} {path}: {error.strerror}") from None
     if len(data) > PEM_BYTES_MAX:
-        raise TlsError(f"{what} {path}: larger than 1 MiB")
+        raise CertificateError(f"{what} {path}: larger than 1 MiB")
     return data
 
 
@@ -102,7 +102,7 @@ class TlsKeeper:
     """What the workers of a supervisor show to clients. `fd` is inherited by them; -1 without TLS."""
 
     def __init__(self, ports: Mapping[str, Tls]) -> None:
-        """`ports`: Settings.tls_of_ports. TlsError."""
+        """`ports`: Settings.tls_of_ports. CertificateError."""
         self.fd = -1
         self._ports = ports
         self._look_at_s = 0.0
@@ -123,7 +123,7 @@ class TlsKeeper:
         try:
             read = read_tls(self._ports)
             read.check_ends(time.time())
-        except TlsError as error:
+        except CertificateError as error:
             _log.error("the certificates stay as they were: %s", error)
             return False
         self._read = self._with_self_signed(read)

@@ -16,7 +16,7 @@ from shardd.protocol.replies import StreamDetails, StreamSummary, TopicSummary
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import stream_would_take_a_name
+from shardd.service.liftbridge.lookup import stream_would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 from shardd.service.topics import Keep, Kept, topic_summary
 

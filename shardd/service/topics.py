@@ -19,14 +19,14 @@ from shardd.protocol.topic_setting_table import codec_of, settings_of_new
 from shardd.security import Rule
 from shardd.service import base
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_lookup import topic_would_take_a_name, would_take_a_name
+from shardd.service.liftbridge.lookup import topic_would_take_a_name, would_take_a_name
 from shardd.service.statistics import Statistics, Sums
 
 Summary = TypeVar("Summary")
 Kept = TypeVar("Kept")
 Keep = Callable[[Summary], Kept]
-"""What is kept of each summary until a long answer is whole. A transport keeps its encoded form: that is made in the
-same slice, and much smaller than the values."""
+"""The part of each summary that is kept until a long answer is whole. A dispatcher keeps the encoded form: it is made
+in the same slice, and much smaller than the values."""
 
 
 def topic_summary(topic: Topic, sums: Sums, settings: System) -> TopicSummary:

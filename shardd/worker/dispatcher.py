@@ -1,5 +1,5 @@
-"""Who answers the requests that the engine hands to Python, as a protocol: a transport, which knows what is on the
-wire. Whoever starts a worker gives it one."""
+"""The dispatcher of a worker, as a protocol: it answers the requests that the engine hands to Python. Implementations
+know the bytes on the wire (`shardd/dispatch`); the entry point of a worker makes one and passes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a worker has to do with the doors of its server: it lets a transport answer them, proves who they are, and tells
-of them. Nothing at all when the server has no door."""
+"""The doors of the server, as a worker sees them: the worker lets `shardd/dispatch/door` answer their requests, proves
+their identity, and reports them. A server without doors has nothing of this."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from shardd.dispatch.door.commands import _liftbridge_functions
+from shardd.dispatch.door.tasks import task_table
 from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from shardd.runtime.loop_watch import LIMIT_MS
-from shardd.transport.door.commands import _liftbridge_functions
-from shardd.transport.door.tasks import task_table
 from tests.bounded import world
 from tests.bounded.battery import Row, Step, run
 from tests.bounded.questions import liftbridge_questions, questions

@@ -9,7 +9,6 @@ import io
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +29,6 @@ from tests.client import sample_program
 from tests.support.server import Server
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("client") / "data") as made:
-        yield made
-
-
 def url(server: Server, options: str = "") -> str:
     return f"shardd://iggy:iggy@{server.address}{options}"
 
@@ -45,8 +38,9 @@ def test_importing_it_brings_nothing_of_the_server_and_no_package() -> None:
 import sys
 before = set(sys.modules)
 from shardd.client import Client, SyncClient
-from shardd.client import answers
+from shardd.client import answers, blocking
 answers.number
+blocking.BlockingLink
 new = {name for name in set(sys.modules) - before if not name.startswith("shardd.client")}
 print(*sorted(name for name in new if name.partition(".")[0] not in sys.stdlib_module_names))
 """

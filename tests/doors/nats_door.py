@@ -19,8 +19,8 @@ from shardd.config.liftbridge import LiftbridgeNats
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_link import NatsLink
-from shardd.doors.liftbridge.nats_server import NatsServer
+from shardd.doors.liftbridge.nats.link import NatsLink
+from shardd.doors.liftbridge.nats.server import NatsServer
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.router import Router
 from shardd.doors.links import WorkerLostError

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from shardd.dispatch.door.places import REQUESTS_MAX as PLACES
 from shardd.doors.liftbridge.calls import CALLS_OF_ADDRESS_MAX
 from shardd.doors.quic.connection import REQUESTS_MAX
 from shardd.metadata.log_file import FILE_NAME
@@ -19,7 +20,6 @@ from shardd.protocol.account_requests import CreateUserRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.liftbridge import api
 from shardd.protocol.permissions import Permissions
-from shardd.transport.door.places import REQUESTS_MAX as PLACES
 from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer

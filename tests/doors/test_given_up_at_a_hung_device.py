@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from shardd.dispatch.door.places import HANDED_POOL_PART, HANDED_USER_SHARE
 from shardd.engine import owner
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.namespaces import namespace
 from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.runtime.bus_link import REQUESTS_IN_FLIGHT_MAX
-from shardd.transport.door.places import HANDED_POOL_PART, HANDED_USER_SHARE
 from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.doors.test_http_waiting import request

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardd.doors.liftbridge import nats_audience, nats_server
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats import server as nats_server
 from shardd.protocol.nats import CONTROL_LINE_BYTES_MAX
 from tests.doors.door_server import HOST
 from tests.doors.nats_peers import NatsDoor, envelope, nats_client, next_ack, wait_until

@@ -13,7 +13,7 @@ import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from shardd.config.liftbridge import LiftbridgeNats
-from shardd.doors.liftbridge.nats_client import NatsClient, connect_options, number_of, wants_tls
+from shardd.doors.liftbridge.nats.client import NatsClient, connect_options, number_of, wants_tls
 from tests.doors.nats_peers import NatsServerProgram, linked
 from tests.support.certificates import Authority
 from tests.support.on_loop import on_loop

@@ -29,6 +29,7 @@ from tests.hostile.matrix.lines import DOORS, READER, RIGHTLESS, STRANGER, UNREA
 from tests.hostile.matrix.memory import process_bytes_max
 from tests.hostile.matrix.target import MatrixServer
 from tests.support import wire
+from tests.support.memory import shared_out_bytes
 from tests.support.stalls import wait_until
 from tests.support.wide import wide_but
 
@@ -124,16 +125,6 @@ def is_served(watch: Watch, door: str, role: str) -> bool:
         beside.close()
 
 
-def memory_bytes(watch: Watch) -> int:
-    """Of all processes. A page of the pool that two workers have counts once."""
-    found = 0
-    for process in watch.server.processes():
-        with contextlib.suppress(OSError):  # it has ended
-            told = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-            found += sum(int(size) << 10 for size in re.findall(r"^Pss:\s+(\d+) kB", told, re.MULTILINE))
-    return found
-
-
 def windows_bytes_max(door: str, count: int) -> int:
     """Large windows until a quarter of the pool is in use for output, then small ones."""
     of_pool = POOL_BYTES // 4 + count * SMALL_WINDOWS_BYTES_MAX + MADE_BESIDE.get(door, 0)
@@ -146,14 +137,14 @@ class Sampler(threading.Thread):
     def __init__(self, watch: Watch, door: str) -> None:
         super().__init__(daemon=True)
         self._watch, self._door = watch, door
-        self._rested = memory_bytes(watch)
+        self._rested = shared_out_bytes(watch.server.processes())
         self._stopping = threading.Event()
         self.kernel = self.process = self.most_kernel = self.most_process = self.looks = 0
 
     def run(self) -> None:
         while not self._stopping.wait(STEP_S):
             self.kernel, _ = self._watch.kernel_bytes(self._door)
-            self.process = memory_bytes(self._watch) - self._rested
+            self.process = shared_out_bytes(self._watch.server.processes()) - self._rested
             self.most_kernel = max(self.most_kernel, self.kernel)
             self.most_process = max(self.most_process, self.process)
             self.looks += 1

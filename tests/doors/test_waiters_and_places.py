@@ -7,22 +7,24 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
 import pytest
 from immutables import Map
 
+from shardd.dispatch.door.places import REQUESTS_MAX
 from shardd.protocol.account_requests import CreateUserRequest, UpdatePermissionsRequest
 from shardd.protocol.codes import Code
 from shardd.protocol.door_frames import Command, Kind
 from shardd.protocol.errors import Status
 from shardd.protocol.permissions import Permissions, StreamPermissions
-from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
 from tests.hostile.crowd import allow_descriptors
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -41,11 +43,7 @@ def prepare(server: DoorServer) -> None:
         assert relay.command(relay.proven().login(relay.open()), "create_user", user) == 0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    with DoorServer(tmp_path_factory.mktemp("waiters") / "data", doors=("relay",)) as running:
-        prepare(running)
-        yield running
+SERVER: Final = Serving(partial(DoorServer, doors=("relay",)), fill=prepare)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ FAULTS: Final = {
     "metrics": ("shardd.doors.metrics.app", "shardd.doors.metrics.families", "write_all"),
     "grpc": ("shardd.doors.liftbridge.stream_rpcs", "shardd.doors.liftbridge.status", "invalid"),
     "grpc-tls": ("shardd.doors.liftbridge.stream_rpcs", "shardd.doors.liftbridge.status", "invalid"),
-    "nats": ("shardd.doors.liftbridge.nats_connection", "shardd.protocol.nats", "is_subscribable"),
+    "nats": ("shardd.doors.liftbridge.nats.connection", "shardd.protocol.nats", "is_subscribable"),
     "quic": ("shardd.doors.quic.connection", "shardd.doors.quic.classic", "read_request"),
 }
 SITE: Final = """\

@@ -264,7 +264,7 @@ READERS: Final = {
     "native/src/net/stream_tls.c": ("tls", "wss"),
     "native/src/net/stream_websocket.c": ("websocket: ",),
     "shardd/doors/asgi.py": ("http/1: ", "metrics: ", "https"),
-    "shardd/doors/liftbridge/nats_connection.py": ("nats: ",),
+    "shardd/doors/liftbridge/nats/connection.py": ("nats: ",),
     "shardd/doors/liftbridge/serving.py": ("http/2: ", "grpc: "),
     "shardd/doors/offers.py": ("http/1: ", "metrics: ", "https"),
     "shardd/doors/openings.py": ("https",),
@@ -278,7 +278,7 @@ NOT_OF_CLIENTS: Final = {
     "shardd/client/link.py": "a client; answers of its server",
     "shardd/doors/introductions.py": "one header of a trusted proxy: doors/test_http_introductions.py",
     "shardd/doors/links.py": "answers of workers",
-    "shardd/transport/door/connection.py": "frames of doors: doors/test_captured_door.py",
+    "shardd/dispatch/door/connection.py": "frames of doors: doors/test_captured_door.py",
 }
 _READS: Final = re.compile(
     r"^    (?:async )?def (?:data_received|buffer_updated|datagram_received)\(|grpc\.aio\.server\("

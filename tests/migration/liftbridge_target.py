@@ -11,9 +11,9 @@ from shardd.log.segment_reader import segment_starts
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.offline import OfflineMetadata
-from shardd.migration.liftbridge_import import LiftbridgeImport
-from shardd.migration.liftbridge_report import ImportOptions, ImportReport
-from shardd.protocol.liftbridge.records import NewMessage, loaded
+from shardd.migration.liftbridge.importer import LiftbridgeImport
+from shardd.migration.liftbridge.report import ImportOptions, ImportReport
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, loaded
 
 NAMESPACE = "liftbridge-default"
 OPTIONS = ImportOptions(namespace=NAMESPACE, segment_bytes_max=1 << 20)
@@ -80,6 +80,6 @@ def messages(data: Path, name: str, partition: int = 0, subject: str = "in") -> 
     return found
 
 
-def as_message(offset: int, timestamp_us: int, new: NewMessage) -> Message:
+def as_message(offset: int, timestamp_us: int, new: LiftbridgeMessage) -> Message:
     headers = dict(new.headers)
     return Message(offset, timestamp_us, new.value, new.key, headers, new.subject, new.reply_subject)

@@ -19,8 +19,8 @@ from shardd.metadata.liftbridge import find_liftbridge
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.migration.errors import MigrationError
-from shardd.migration.liftbridge_log import DamageKind, LogReader, SourceFile
-from shardd.migration.liftbridge_report import Outcome
+from shardd.migration.liftbridge.log import DamageKind, LogReader, SourceFile
+from shardd.migration.liftbridge.report import Outcome
 from shardd.protocol.limits import UNLIMITED
 from shardd.server.errors import StartupError
 from tests.migration import liftbridge_source as lb

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardd.migration.liftbridge_log import DamagedError, DamageKind, LogReader, SourceFile, SourceRecord
+from shardd.migration.liftbridge.log import DamagedError, DamageKind, LogReader, SourceFile, SourceRecord
 from tests.migration import liftbridge_source as lb
 from tests.migration.liftbridge_source import Entry
 

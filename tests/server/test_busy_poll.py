@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardd.cli.doctor_host import _busy_poll
+from shardd.cli.doctor.host import _busy_poll
 from shardd.config.loader import load_settings
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from shardd.cli.doctor import as_lines, examine
-from shardd.cli.doctor_host import kernel_version
-from shardd.cli.doctor_report import Finding, Level, Roots
-from shardd.cli.doctor_storage import directory_holder, mount_of
+from shardd.cli.doctor.command import as_lines, examine
+from shardd.cli.doctor.host import kernel_version
+from shardd.cli.doctor.report import Finding, Level, Roots
+from shardd.cli.doctor.storage import directory_holder, mount_of
 from shardd.cli.main import app
 from shardd.config.loader import load_settings
 from tests.conftest import MakeServer

@@ -21,7 +21,7 @@ from shardd.spark.server import TopicMissingError
 from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks.topic import Work
 from shardd.spark.sinks.topic_journal import JournalError
-from shardd.spark.sinks.topic_sender import DeliveryError
+from shardd.spark.sinks.topic_sender import FrameDeliveryError
 from shardd.spark.sinks.topic_server import RightMissingError
 from tests.spark import direct
 from tests.spark.support import DEADLINE_S, Topic
@@ -90,7 +90,7 @@ def test_topic_that_is_full_for_more_than_a_thousand_attempts_is_tried_on(
 def test_a_topic_that_stays_full_is_told_when_the_time_is_over(server: Server, stream: str) -> None:
     limit(server, stream, FULL)
     given = options(server.address, stream, journal="none", deliveryTimeoutMs="300")
-    with pytest.raises(DeliveryError, match=r"within 0\.3 s \(option 'deliveryTimeoutMs'\).*TOPIC_FULL"):
+    with pytest.raises(FrameDeliveryError, match=r"within 0\.3 s \(option 'deliveryTimeoutMs'\).*TOPIC_FULL"):
         sink.write(given, Work("", "", 0), rows(0, 1000))
 
 
@@ -106,7 +106,9 @@ def someone(server: Server, stream: str, **rights: bool) -> dict[str, str]:
 def test_a_right_that_is_missing_is_named(server: Server, stream: str) -> None:
     who = someone(server, stream, read_topic=True)
     given = options(server.address, stream, journal="none", **who)
-    with pytest.raises(DeliveryError, match=f"needs the right send_messages .*--grant '{stream}/out:send_messages'"):
+    with pytest.raises(
+        FrameDeliveryError, match=f"needs the right send_messages .*--grant '{stream}/out:send_messages'"
+    ):
         sink.write(given, Work("", "", 0), rows(0, 10))
     with pytest.raises(JournalError, match="rights poll_messages and send_messages there, and manage_topics"):
         sink.write(options(server.address, stream, **who), Work("query", "run", 0), rows(0, 10))

@@ -21,7 +21,7 @@ from shardd.spark.sinks.topic import RowsSent, StoredOtherwiseError, Work
 from shardd.spark.sinks.topic_journal import Journal, JournalError, Record, TakenOverError, state_of, topic_of
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder
-from shardd.spark.sinks.topic_sender import DeliveryError, Sender
+from shardd.spark.sinks.topic_sender import FrameDeliveryError, Sender
 from shardd.spark.sinks.topic_server import SinkServer
 from tests.spark.proxies import CuttingProxy
 from tests.support import wire
@@ -100,12 +100,12 @@ def send(given: SinkOptions, batches: Iterator[pa.RecordBatch]) -> None:
 
 def test_a_server_that_stays_away_ends_the_task_in_its_time(server: Server, stream: str) -> None:
     given = options(f"127.0.0.1:{free_port()}", stream, deliveryTimeoutMs="800")
-    with pytest.raises(DeliveryError, match=r"within 0\.8 s"):
+    with pytest.raises(FrameDeliveryError, match=r"within 0\.8 s"):
         send(given, rows(0, 500))
 
 
 def test_a_refusal_is_told_at_once(server: Server, stream: str) -> None:
-    with pytest.raises(DeliveryError, match="STREAM_ID_NOT_FOUND"):
+    with pytest.raises(FrameDeliveryError, match="STREAM_ID_NOT_FOUND"):
         send(options(server.address, stream), rows(0, 10))
 
 

@@ -24,8 +24,8 @@ from shardd.spark.sinks import topic as sink
 from shardd.spark.sinks import topic_once, topic_options, topic_stored
 from shardd.spark.sinks.topic import JournalGoneError, RowsSent, Work
 from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, State, TakenOverError, TaskProducer
-from shardd.spark.sinks.topic_sender import DeliveryError
+from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic_sender import FrameDeliveryError
 from shardd.spark.sinks.topic_server import NoProducersError
 from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
 from tests.spark import once_query
@@ -290,7 +290,7 @@ def test_what_is_not_possible_is_one_sentence(monkeypatch: pytest.MonkeyPatch, s
     with pytest.raises(OptionError, match="needs the journal"):
         Query(monkeypatch, server.address, stream, journal="none")
     set_level(server.address, stream, "memory")
-    with pytest.raises(DeliveryError, match="has the level memory"):
+    with pytest.raises(FrameDeliveryError, match="has the level memory"):
         query.run("three", 0)
 
 
@@ -365,7 +365,7 @@ def attempt_somehow(query: Query, run: str, batch: int, chance: random.Random, d
         does = lambda: attempt_somehow(query, run, batch, chance, depth + 1)  # noqa: E731
     try:
         query.attempt(run, batch, chance.randrange(2), at=chance.randrange(8), does=does)
-    except (DiedError, DeliveryError, TakenOverError):
+    except (DiedError, FrameDeliveryError, TakenOverError):
         return
 
 
@@ -384,7 +384,7 @@ def test_the_histories_find_producers_that_are_not_agreed(
     """Attempts beside each other do not end each other's epochs."""
     claim = Journal.claim
 
-    def own(self: Journal, run: str, wanted: Claim) -> State:
+    def own(self: Journal, run: str, wanted: Claim) -> JournalState:
         state = claim(self, run, wanted)
         return replace(state, tasks={**state.tasks, wanted.task: TaskProducer(wanted.producer)})
 

@@ -1,12 +1,15 @@
-"""What the memory of a process holds."""
+"""What the memory of processes holds, and how much of it there is."""
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 _CHUNK_PAGES: Final = 64
 _CHUNK_BYTES: Final = _CHUNK_PAGES * mmap.PAGESIZE
@@ -39,3 +42,13 @@ def memory_holds(pid: int, secret: bytes) -> bool:
             except OSError:  # the kernel's own pages
                 continue
     return False
+
+
+def shared_out_bytes(processes: Iterable[psutil.Process]) -> int:
+    """Resident memory of all of them (PSS): a page that two have, as those of the pool of the engine, counts once."""
+    found = 0
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            told = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            found += sum(int(size_kib) << 10 for size_kib in re.findall(r"^Pss:\s+(\d+) kB", told, re.MULTILINE))
+    return found

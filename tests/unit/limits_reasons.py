@@ -14,7 +14,7 @@ class Formula(NamedTuple):
 
 
 _LIMITS: Final = "shardd/protocol/limits.py"
-_PLACES: Final = "shardd/transport/door/places.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
 FORMULAS: Final[dict[str, dict[str, Formula]]] = {
     "`FRAME_BOUNDS_MAX`": {"1,000": Formula("shardd/protocol/bounds.py", "TOPICS_MAX")},
     "stream ids, `STREAM_ID_BITS`": {"4,096": Formula(_LIMITS, "1 << STREAM_ID_BITS")},
@@ -67,7 +67,7 @@ UNCHECKED: Final[dict[str, dict[str, str]]] = {
     "fences": {"16 bytes": LAYOUT},
     "bytes of a segment": {"4 GiB": LAYOUT, "32": LAYOUT},
     "batches in one write": {"1,024": KERNEL},
-    "polls that wait for messages, `WATCHES_MAX`, `POLL_WAIT_MAX_MS`": {"800 bytes": LAYOUT},
+    "waiting polls, `WAITING_POLL_PARTITIONS_MAX`, `POLL_WAIT_MAX_MS`": {"800 bytes": LAYOUT},
     "`UNPACKED_BYTES_MAX`, `UNPACKED_FETCHES_MAX`": {"64 KiB": LAYOUT},
     "scrubber": {"1.25 s": EXAMPLE, "75": EXAMPLE},
     "ids of messages that are remembered (`message_deduplication`)": {"36 bytes": LAYOUT},

@@ -40,8 +40,8 @@ class Shared(NamedTuple):
 
 _CALLS: Final = "shardd/doors/liftbridge/calls.py"
 _QUIC: Final = "shardd/doors/quic/listener.py"
-_PLACES: Final = "shardd/transport/door/places.py"
-_NATS: Final = "shardd/doors/liftbridge/nats_server.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
+_NATS: Final = "shardd/doors/liftbridge/nats/server.py"
 _POLLS: Final = "shardd/doors/http/polls.py"
 _BODIES: Final = "shardd/doors/http/bodies.py"
 _PUBLISHING: Final = "shardd/doors/liftbridge/publishing.py"
@@ -125,7 +125,7 @@ ROOMS: Final[dict[Made, Shared]] = {
         "one user, as much as is left; one address of it, half of that",
         "not sent",
     ),
-    Made("shardd/doors/liftbridge/nats_audience.py", "SUBSCRIPTIONS_MAX"): Shared(
+    Made("shardd/doors/liftbridge/nats/audience.py", "SUBSCRIPTIONS_MAX"): Shared(
         "subscriptions of clients of NATS", "one user, as much as is left", "a connection that wants more is closed"
     ),
     Made(_PARTITIONS, "POLLS_MAX"): Shared("polls of the door for Liftbridge", "one user, as much as is left", WAITS),

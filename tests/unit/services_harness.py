@@ -19,6 +19,8 @@ import pytest
 
 from shardd.config.loader import load_settings
 from shardd.config.schema import Settings
+from shardd.dispatch.dialects import Dialects
+from shardd.dispatch.door.endpoint import Doors
 from shardd.engine.io_choice import choose_io_engine
 from shardd.engine.loop import new_event_loop
 from shardd.metadata.commands import CreateUser, Ref
@@ -28,8 +30,6 @@ from shardd.runtime.inheritance import WorkerInheritance
 from shardd.server.address_lock import AddressLock
 from shardd.server.shared_resources import SharedResources, make_resources
 from shardd.service.services import Services
-from shardd.transport.dialects import Dialects
-from shardd.transport.door.endpoint import Doors
 from shardd.worker.worker import Worker
 from tests.support.server import IO_ENGINE_VARIABLE
 from tests.support.wire import Wire

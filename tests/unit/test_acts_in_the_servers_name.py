@@ -12,11 +12,11 @@ from typing import Final
 import pytest
 
 SHARDD: Final = Path(__file__).parents[2] / "shardd"
-PACKAGES: Final = ("doors", "transport", "service", "worker", "maintenance")
+PACKAGES: Final = ("doors", "dispatch", "service", "worker", "maintenance")
 ACTS: Final = {  # by what is done: where that may stand, and how it reads
     "a change as the first user": ("", re.compile(r"users\[ROOT_USER_ID\]")),
     "a request as the server": ("service/", re.compile(r"self\._server\(\)")),
-    "a change of the server": ("service/liftbridge_tasks.py", re.compile(r"self\._change\(")),
+    "a change of the server": ("service/liftbridge/tasks.py", re.compile(r"self\._change\(")),
     "a task of a door": ("", re.compile(r"door\.task\(")),
     "a login that a setting names": ("", re.compile(r"\.login_by_setting\b")),
     "a message to a NATS server": ("doors/", re.compile(r"\bnats\.publish\(|self\._send\((subject|inbox),")),
@@ -27,10 +27,10 @@ ACTS: Final = {  # by what is done: where that may stand, and how it reads
     ),
     "the end of a pause": ("", re.compile(r"liftbridge_resumptions\.add\(")),
 }
-LINK: Final = "doors/liftbridge/nats_link.py"
+LINK: Final = "doors/liftbridge/nats/link.py"
 PUBLISH: Final = "doors/liftbridge/publish_rpcs.py"
 SPREAD: Final = "doors/liftbridge/spread.py"
-TASKS: Final = "service/liftbridge_tasks.py"
+TASKS: Final = "service/liftbridge/tasks.py"
 ASKED: Final = {  # the question that stands before the act, in the same function
     (LINK, "announce"): "takes_stored",
     (LINK, "announce_own"): "takes_unstored",
@@ -38,9 +38,9 @@ ASKED: Final = {  # the question that stands before the act, in the same functio
     (SPREAD, "send_ack"): "right_is_known",
     (SPREAD, "_hear"): "outcome.status is Status.OK",  # a stream has stored it: its owner has asked
     (PUBLISH, "publish_to_subject"): "_require_any",
-    ("doors/liftbridge/nats_connection.py", "_log_in"): "may_be_anonymous",
+    ("doors/liftbridge/nats/connection.py", "_log_in"): "may_be_anonymous",
     ("doors/liftbridge/cursor_rpcs.py", "set"): "_cursor",  # the right to read the stream
-    ("transport/door/requests.py", "handle"): "self._door != LIFTBRIDGE",
+    ("dispatch/door/requests.py", "handle"): "self._door != LIFTBRIDGE",
     (TASKS, "publish"): "_own",  # streams of the server itself only
     (TASKS, "poll"): "_own",
     (TASKS, "pause_partitions"): "require_found",
@@ -55,7 +55,7 @@ ASKED_ELSEWHERE: Final = {
     ("doors/liftbridge/internal.py", "_done"): "what appends to InternalLog asks",
     ("doors/liftbridge/cursors.py", "_append"): "CursorRpcs.set asks",
     ("worker/worker.py", ""): "a partition has stored a message: its sender had the right",
-    ("service/liftbridge_resumptions.py", "_resume"): "a partition has stored a message: its sender had the right",
+    ("service/liftbridge/resumptions.py", "_resume"): "a partition has stored a message: its sender had the right",
 }
 NO_CALLER: Final = {
     (LINK, "_keep_client"): "liftbridge.nats.user is named for what comes from the NATS server",
@@ -68,7 +68,7 @@ NO_CALLER: Final = {
     ("doors/liftbridge/group_clocks.py", "_expire"): "the clock of members that are silent",
     ("doors/liftbridge/idle_pauses.py", "_idle"): "the clock of idle partitions",
     ("doors/liftbridge/idle_pauses.py", "_pause"): "the clock of idle partitions",
-    ("doors/liftbridge/nats_figures.py", "tell_figures"): "counts of the door itself",
+    ("doors/liftbridge/nats/figures.py", "tell_figures"): "counts of the door itself",
     ("doors/handshake_counts.py", "tell_handshakes"): "counts of the door itself",
     ("doors/liftbridge/serving.py", "load"): "the start of the door",
     (TASKS, "_server"): "makes the identity; its users are above",

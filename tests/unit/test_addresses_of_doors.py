@@ -17,7 +17,7 @@ from shardd.doors.asgi_crowd import AsgiCrowd, AsgiLimits, requests_of_client
 from shardd.doors.forwarded import PROXIES
 from shardd.doors.http.endpoint import Call as HttpCall
 from shardd.doors.liftbridge.calls import Call as GrpcCall
-from shardd.doors.liftbridge.nats_connection import NatsConnection
+from shardd.doors.liftbridge.nats.connection import NatsConnection
 from shardd.doors.unread import Answers
 from tests.unit.test_quic_handshakes import Client, Wire, let_run, listening
 
@@ -25,8 +25,7 @@ SHARDD: Final = Path(__file__).parents[2] / "shardd"
 ADDRESS: Final = re.compile(r"peername|addr\[0\]|\.peer\(\)|rpartition\(\":\"\)\[0\]")
 NETWORKS: Final = "from shardd.runtime.networks import"
 NO_COUNTS: Final = {
-    "doors/http/clients.py": "requests from one host share a client; the worker counts it",
-    "doors/liftbridge/clients.py": "the same",
+    "doors/held_clients.py": "requests from one host share a client; the worker counts it",
     "doors/introductions.py": "it says whose a connection is; asgi_crowd.py and openings.py count",
     "doors/liftbridge/endpoint.py": "it names whom to shut out; connection_shares.py counts",
 }
@@ -130,7 +129,7 @@ def test_connections_of_http_are_counted_by_network() -> None:
 def test_whatever_reads_an_address_in_a_door_goes_by_networks() -> None:
     """One that tells addresses apart and does not count them is named above, with the reason."""
     wrong = []
-    for path in sorted([*(SHARDD / "doors").rglob("*.py"), *(SHARDD / "transport").rglob("*.py")]):
+    for path in sorted([*(SHARDD / "doors").rglob("*.py"), *(SHARDD / "dispatch").rglob("*.py")]):
         name, text = str(path.relative_to(SHARDD)), path.read_text()
         if ADDRESS.search(text) and NETWORKS not in text and name not in NO_COUNTS:
             wrong.append(name)

@@ -1,4 +1,4 @@
-"""Who waits for a turn holds nothing that others need (shardd.runtime.aside, shardd.transport.door.places)."""
+"""Who waits for a turn holds nothing that others need (shardd.runtime.aside, shardd.dispatch.door.places)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
-from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.limits import POLLED_BYTES_MAX
-from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
-from shardd.runtime.fair_turns import FairTurns
-from shardd.runtime.slices import Slices
-from shardd.service.sessions import Session
-from shardd.transport.door.clients import DoorClient
-from shardd.transport.door.places import (
+from shardd.dispatch.door.clients import ClientRecord
+from shardd.dispatch.door.places import (
     ASIDE_BYTES_MAX,
     ASIDE_BYTES_MIN,
     BEGUN_OF_USER_BYTES_MAX,
@@ -27,6 +21,12 @@ from shardd.transport.door.places import (
     Places,
     Work,
 )
+from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.limits import POLLED_BYTES_MAX
+from shardd.runtime.aside import HAND_OVER, STAND_BESIDE, STEP_ASIDE, beside, handed_over
+from shardd.runtime.fair_turns import FairTurns
+from shardd.runtime.slices import Slices
+from shardd.service.sessions import Session
 from tests.support.on_loop import on_loop
 
 POOL_BYTES: Final = 256 << 20
@@ -53,7 +53,9 @@ class Crowd:
     ) -> Work:
         session = Session(1, 1, "192.0.2.1:1", 0)
         session.set_user(user, user)
-        work = Work(1, frame_bytes, frame_bytes + answer_bytes, False, False, 0.0, DoorClient(1, "192.0.2.1", session))
+        work = Work(
+            1, frame_bytes, frame_bytes + answer_bytes, False, False, 0.0, ClientRecord(1, "192.0.2.1", session)
+        )
         self.places.enter(work)
         work.task = asyncio.get_running_loop().create_task((does or self._execute)(name, work))
         return work

@@ -12,17 +12,20 @@ from typing import Any, cast
 import pytest
 from grpc import StatusCode
 
+from shardd.dispatch.door import requests
+from shardd.dispatch.door.connection import BYTES_PER_TURN, STARTS_PER_TURN, DoorConnection
 from shardd.doors import asgi
 from shardd.doors.asgi_crowd import AsgiLimits
 from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
-from shardd.doors.liftbridge import nats_audience, nats_link
 from shardd.doors.liftbridge.calls import Call
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Loss, Losses
 from shardd.doors.liftbridge.metadata_rpcs import NAMES_OF_REQUEST_MAX, MetadataRpcs
-from shardd.doors.liftbridge.nats_audience import Audience, Subscription
-from shardd.doors.liftbridge.nats_link import NatsLink
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats import link as nats_link
+from shardd.doors.liftbridge.nats.audience import Audience, Subscription
+from shardd.doors.liftbridge.nats.link import NatsLink
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.status import RpcError
 from shardd.doors.quic import listener
@@ -30,8 +33,6 @@ from shardd.doors.quic.connection import HANDSHAKE_S, ClientConnection
 from shardd.doors.quic.listener import Listener
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.nats import NatsError
-from shardd.transport.door import requests
-from shardd.transport.door.connection import BYTES_PER_TURN, STARTS_PER_TURN, DoorConnection
 from tests.doors.nats_peers import linked
 from tests.support.on_loop import on_loop, until
 from tests.unit.test_liftbridge_ingest import View

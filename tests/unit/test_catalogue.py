@@ -19,6 +19,9 @@ import pytest
 from immutables import Map
 from msgspec.structs import replace
 
+from shardd.dispatch.classic.commands import Commands, command_table, door_table
+from shardd.dispatch.door.commands import REFUSED, answer_bytes
+from shardd.dispatch.door.commands import command_table as door_commands
 from shardd.protocol import bounds, catalogue, permissions
 from shardd.protocol.account_requests import CreateUserRequest, SnapshotType
 from shardd.protocol.catalogue import COMMANDS, EXTENSIONS
@@ -33,9 +36,6 @@ from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.service import services
 from shardd.service.groups import ByEngine
 from shardd.service.services import Services
-from shardd.transport.classic.commands import Commands, command_table, door_table
-from shardd.transport.door.commands import REFUSED, answer_bytes
-from shardd.transport.door.commands import command_table as door_commands
 
 ROOT: Final = Path(__file__).parents[2]
 Rows = Mapping[int, CommandEntry[Any, Any]]

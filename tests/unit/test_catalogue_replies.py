@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardd.dispatch.classic.commands import command_table, door_table
 from shardd.protocol import (
     access_tokens,
     account_replies,
@@ -32,7 +33,6 @@ from shardd.protocol.reply_forms import each, empty, one, raw
 from shardd.service.bounds import TopicPartitions
 from shardd.service.groups import NothingPolled
 from shardd.service.messages import PolledMessages
-from shardd.transport.classic.commands import command_table, door_table
 from tests.property.test_protocol_round_trip import rights, u8, u32, u64
 from tests.support.generated import examples
 from tests.unit.test_catalogue import SERVICES

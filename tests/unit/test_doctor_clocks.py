@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from shardd.cli.doctor_report import Finding
-from shardd.cli.doctor_retention import retention_findings
+from shardd.cli.doctor.report import Finding
+from shardd.cli.doctor.retention import retention_findings
 from shardd.config.loader import load_settings
 from shardd.log.sealing import seal_segment
 from shardd.maintenance import clock_memory

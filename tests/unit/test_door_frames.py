@@ -13,6 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardd.dispatch.door.clients import parse_address
+from shardd.dispatch.door.commands import REFUSED, command_table, request_type
+from shardd.dispatch.door.tasks import task_table
 from shardd.protocol.door_figures import ALLOWED
 from shardd.protocol.door_frames import (
     PROOF_BYTES_MAX,
@@ -34,9 +37,6 @@ from shardd.protocol.door_frames import (
 from shardd.protocol.errors import ShardError
 from shardd.protocol.requests import SendMessages
 from shardd.service.services import Services
-from shardd.transport.door.clients import parse_address
-from shardd.transport.door.commands import REFUSED, command_table, request_type
-from shardd.transport.door.tasks import task_table
 from tests.unit.test_layering import service_commands
 
 COMMAND = Command(7, "ping", msgspec.Raw(msgspec.msgpack.encode({})))

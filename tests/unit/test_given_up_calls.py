@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
+from shardd.dispatch.door.places import Handed
 from shardd.protocol.errors import ShardError, Status
 from shardd.runtime.asker import ASKER, SERVER, Asker
 from shardd.service.given_up import GIVEN_UP_MAX, NEWCOMER_MAX, RECORDS_POOL_PART, GivenUpCalls
-from shardd.transport.door.places import Handed
 from tests.unit.calls_harness import workers_with_stream
 from tests.unit.test_calls_under_way import Inside, StandingStill
 

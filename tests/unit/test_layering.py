@@ -17,7 +17,7 @@ ROWS = [
     {"service"},
     {"worker", "maintenance"},
     {"server", "client"},
-    {"transport"},
+    {"dispatch"},
     {"observability", "spark", "benchmark"},
     {"doors"},
     {"cli"},
@@ -89,9 +89,12 @@ def test_imports_are_found_wherever_they_stand() -> None:
 
 def service_commands() -> dict[str, str | None]:
     """Every command of a service (it is asked by an identity) with what it says that it returns."""
+    service = PACKAGE / "service"
     return {
-        f"{path.stem}.{node.name}": None if node.returns is None else ast.unparse(node.returns)
-        for path in sorted((PACKAGE / "service").glob("*.py"))
+        ".".join((*path.relative_to(service).with_suffix("").parts, node.name)): (
+            None if node.returns is None else ast.unparse(node.returns)
+        )
+        for path in sorted(service.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.AsyncFunctionDef)
         and not node.name.startswith("_")
@@ -104,7 +107,7 @@ def test_services_return_values_and_know_no_command_code() -> None:
     assert len(commands) >= 45
     archive = {"snapshot.get_snapshot"}  # a ZIP archive is a value of bytes
     assert {name for name, returns in commands.items() if returns is None or "bytes" in returns} == archive
-    for path in (PACKAGE / "service").glob("*.py"):
+    for path in (PACKAGE / "service").rglob("*.py"):
         assert not codes_known(path.read_text(), path.stem), path
 
 
@@ -119,6 +122,6 @@ def test_a_service_that_knows_codes_is_found() -> None:
     assert codes_known("from shardd.protocol.catalogue import COMMANDS, EXTENSIONS\n", "extensions")
 
 
-def test_only_whoever_starts_a_worker_knows_a_transport() -> None:
-    importing = {package for package, imported in edges() if imported == "transport"}
+def test_the_dispatch_package_is_imported_by_process_entry_points_only() -> None:
+    importing = {package for package, imported in edges() if imported == "dispatch"}
     assert importing == {"cli"}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shardd.dispatch.legacy.dispatch import is_classic_batch
 from shardd.protocol import primitives as wire
 from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError
@@ -16,7 +17,6 @@ from shardd.protocol.legacy import generations
 from shardd.protocol.legacy.numbered import is_numbered, with_identifiers
 from shardd.protocol.legacy.requests import decode
 from shardd.protocol.requests import CreateGroupRequest, CreateStreamRequest, CreateTopicRequest, GroupRequest
-from shardd.transport.legacy.dispatch import is_classic_batch
 from tests.support import wire as client
 
 ROUNDS = 20_000

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from shardd.doors.liftbridge.delivery import Frame, varint
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.positions import NO_STOP
-from shardd.protocol.liftbridge.records import RESERVED, NewMessage, loaded, stored
+from shardd.protocol.liftbridge.records import RESERVED, LiftbridgeMessage, loaded, stored
 from shardd.protocol.record_layout import RECORD_HEAD
 
 Message = api.message_class("Message")
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300)
 MESSAGES = st.builds(
-    NewMessage,
+    LiftbridgeMessage,
     st.binary(max_size=2_000),
     st.binary(max_size=400),
     st.dictionaries(NAMES, st.binary(max_size=400), max_size=5),
@@ -30,7 +30,9 @@ def record(offset: int, timestamp_us: int, payload: bytes, headers: bytes = b"")
 
 
 @given(MESSAGES, st.integers(0, 2**62), st.integers(0, 2**52), st.integers(0, 1_000))
-def test_a_message_is_what_was_published(message: NewMessage, offset: int, timestamp_us: int, partition: int) -> None:
+def test_a_message_is_what_was_published(
+    message: LiftbridgeMessage, offset: int, timestamp_us: int, partition: int
+) -> None:
     payload, headers = stored(message, "in.1", 1 << 20)
     frame = Frame("stream", partition, "in.1")
     found = frame.delivered(record(offset, timestamp_us, payload, headers), 1, offset, NO_STOP, 1 << 20)

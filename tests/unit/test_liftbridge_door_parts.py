@@ -12,10 +12,11 @@ from typing import cast
 import pytest
 from grpc import StatusCode
 
+from shardd.doors.held_clients import SHOWN_CHARACTERS_MAX
 from shardd.doors.liftbridge.activity import _some_of
 from shardd.doors.liftbridge.activity import encoded as encoded_event
 from shardd.doors.liftbridge.calls import Call, Crowd, address_of
-from shardd.doors.liftbridge.clients import CREDENTIAL_CHARACTERS_MAX, Credential, credential_of
+from shardd.doors.liftbridge.clients import Credential, credential_of
 from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.cursor_table import Cursor
 from shardd.doors.liftbridge.cursors import decoded, encoded, partition_of
@@ -43,7 +44,7 @@ def test_what_calls_show() -> None:
 @pytest.mark.parametrize(
     "value",
     ["", "Bearer", "Bearer ", "Digest x", basic(b"nocolon"), basic(b":empty"), basic(b"\xff:x"), "Basic ?", b"Bearer x",
-     "Bearer " + "x" * CREDENTIAL_CHARACTERS_MAX],
+     "Bearer " + "x" * SHOWN_CHARACTERS_MAX],
 )  # fmt: skip
 def test_what_is_no_credential(value: str | bytes) -> None:
     with pytest.raises(RpcError) as refused:

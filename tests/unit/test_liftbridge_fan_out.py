@@ -13,7 +13,7 @@ from shardd.doors.liftbridge.fan_out import TARGETS_AT_ONCE_MAX, submit_all
 from shardd.doors.liftbridge.publish_batches import Outcome
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.router import Router, Target
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
 from tests.support.on_loop import on_loop
 from tests.unit.liftbridge_clients import FakeClient
@@ -50,7 +50,7 @@ async def test_a_message_for_4096_streams_gives_others_their_turn() -> None:
     def submit(target: Target) -> None:
         nonlocal submitted
         submitted += 1
-        publisher.submit(client, by_name[target.stream], target.partition, NewMessage(b"x"), done=hear)
+        publisher.submit(client, by_name[target.stream], target.partition, LiftbridgeMessage(b"x"), done=hear)
 
     rest = submit_all(publisher, client, router.matches("wide.a"), submit)
     assert submitted == TARGETS_AT_ONCE_MAX and rest is not None
@@ -77,7 +77,7 @@ async def test_what_each_message_costs_whoever_hears_of_it_is_told_in_turns(monk
         told += 1
 
     for _ in range(200):
-        publisher.submit(cast(DoorClient, worker), streams()[0], 0, NewMessage(b"x"), done=hear)
+        publisher.submit(cast(DoorClient, worker), streams()[0], 0, LiftbridgeMessage(b"x"), done=hear)
     most = 0
     while publisher.pending_messages:
         before = told

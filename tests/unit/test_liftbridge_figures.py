@@ -6,7 +6,7 @@ import pytest
 
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.requests import TellFigures
-from shardd.service.liftbridge_figures import LOSSES_MAX, LiftbridgeFigures
+from shardd.service.liftbridge.figures import LOSSES_MAX, LiftbridgeFigures
 from tests.support.on_loop import on_loop
 
 

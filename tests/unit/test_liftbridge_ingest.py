@@ -21,7 +21,7 @@ from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import RequireRight, Right, StreamInfo
 from tests.support.on_loop import on_loop
 from tests.unit.liftbridge_clients import FakeClient
@@ -207,11 +207,11 @@ def test_refusal_of_a_worker_that_says_nothing_of_the_right_is_not_told(error: E
 async def test_publisher_that_has_stored_in_the_stream_hears_that_its_worker_is_lost() -> None:
     worker, publisher, heard = Worker(), Publisher(BYTES_MAX), list[Any]()
     client = cast(DoorClient, worker)
-    publisher.submit(client, STREAM, 0, NewMessage(b"x"), done=heard.append)
+    publisher.submit(client, STREAM, 0, LiftbridgeMessage(b"x"), done=heard.append)
     await asyncio.wait_for(publisher.drained(), 10)
     worker.error = worker.denial = WorkerLostError("gone")
     for stream in (STREAM, msgspec.structs.replace(STREAM, incarnation=9)):
-        publisher.submit(client, stream, 0, NewMessage(b"x"), done=heard.append)
+        publisher.submit(client, stream, 0, LiftbridgeMessage(b"x"), done=heard.append)
         await asyncio.wait_for(publisher.drained(), 10)
     assert [(each.status, each.right_is_known) for each in heard] == [
         (Status.OK, True),

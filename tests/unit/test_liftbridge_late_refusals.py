@@ -18,7 +18,7 @@ from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.envelope import decode_ack
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import RequireRight, Right
 from tests.support.on_loop import on_loop
 from tests.unit.liftbridge_clients import FakeClient
@@ -122,13 +122,13 @@ async def test_of_a_client_that_has_left_no_stream_is_remembered() -> None:
         worker.at_once = True
         for incarnation in range(5):
             stream = msgspec.structs.replace(STREAM, incarnation=incarnation)
-            publisher.submit(worker.client, stream, 0, NewMessage(b"x"))
+            publisher.submit(worker.client, stream, 0, LiftbridgeMessage(b"x"))
     await asyncio.wait_for(publisher.drained(), 10)
     assert len(publisher._refusals) == 15
     workers[0].leave()
     assert len(publisher._refusals) == 10
     workers[1].at_once = False
-    publisher.submit(workers[1].client, STREAM, 0, NewMessage(b"x"))
+    publisher.submit(workers[1].client, STREAM, 0, LiftbridgeMessage(b"x"))
     await asyncio.sleep(0)
     workers[1].leave()
     assert len(publisher._refusals) == 10, "it has not heard of its message yet"

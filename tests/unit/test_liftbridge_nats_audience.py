@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge import nats_audience
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.nats_audience import Audience, Message, Subscription, Telling
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats.audience import Audience, Message, Subscription, Telling
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import NatsError

@@ -7,8 +7,8 @@ import socket
 from collections import deque
 from typing import Final
 
-from shardd.doors.liftbridge.nats_connection import PING_INTERVAL_S, PINGS_MAX, READ_BYTES, NatsConnection
-from shardd.doors.liftbridge.nats_house import NatsLimits
+from shardd.doors.liftbridge.nats.connection import PING_INTERVAL_S, PINGS_MAX, READ_BYTES, NatsConnection
+from shardd.doors.liftbridge.nats.house import NatsLimits
 from shardd.runtime.crowds import SharedRoom
 from tests.support.on_loop import on_loop, until
 

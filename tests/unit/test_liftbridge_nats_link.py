@@ -8,11 +8,13 @@ from typing import Any, cast
 import pytest
 
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.liftbridge import nats_link, nats_subscriptions, publishing
+from shardd.doors.liftbridge import publishing
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.losses import Loss, Losses
-from shardd.doors.liftbridge.nats_link import NatsLink
-from shardd.doors.liftbridge.nats_subscriptions import ALL_BUT_FIRST, AllWanted, Wanted
+from shardd.doors.liftbridge.nats import link as nats_link
+from shardd.doors.liftbridge.nats import subscriptions as nats_subscriptions
+from shardd.doors.liftbridge.nats.link import NatsLink
+from shardd.doors.liftbridge.nats.subscriptions import ALL_BUT_FIRST, AllWanted, Wanted
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.protocol.liftbridge.requests import StreamInfo
 from tests.doors.nats_peers import linked

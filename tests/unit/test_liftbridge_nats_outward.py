@@ -10,7 +10,7 @@ from shardd.config.liftbridge import (
     parse_ack_inbox_prefix,
     parse_outward_subjects,
 )
-from shardd.doors.liftbridge.nats_outward import Outward
+from shardd.doors.liftbridge.nats.outward import Outward
 from shardd.protocol.liftbridge.creation import WILDCARD_TOKENS_MAX
 
 

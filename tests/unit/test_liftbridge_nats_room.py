@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_connection import NatsConnection
-from shardd.doors.liftbridge.nats_outbox import UNSENT_ALWAYS_BYTES, Outbox
-from shardd.doors.liftbridge.nats_pool import member_of
-from shardd.doors.liftbridge.nats_server import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, NatsServer
+from shardd.doors.liftbridge.nats.connection import NatsConnection
+from shardd.doors.liftbridge.nats.outbox import UNSENT_ALWAYS_BYTES, Outbox
+from shardd.doors.liftbridge.nats.pool import member_of
+from shardd.doors.liftbridge.nats.server import UNREAD_BYTES_MAX, UNSENT_BYTES_MAX, NatsServer
 from tests.support.on_loop import on_loop
 
 MIB: Final = 1 << 20

@@ -8,13 +8,14 @@ from functools import partial
 
 import pytest
 
-from shardd.doors.liftbridge import nats_audience, nats_tellings
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats_audience import Audience
-from shardd.doors.liftbridge.nats_tellings import LOOKS_PER_CLOCK, TURN_S, WAITING_MAX, Tellings
+from shardd.doors.liftbridge.nats import audience as nats_audience
+from shardd.doors.liftbridge.nats import tellings as nats_tellings
+from shardd.doors.liftbridge.nats.audience import Audience
+from shardd.doors.liftbridge.nats.tellings import LOOKS_PER_CLOCK, TURN_S, WAITING_MAX, Tellings
 from shardd.doors.liftbridge.publish_batches import Outcome
 from shardd.doors.liftbridge.publishing import Publisher
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from tests.support.on_loop import on_loop, until
 from tests.unit.test_liftbridge_nats_audience import STREAM, listening, message, tell
 from tests.unit.test_liftbridge_publishing import Worker
@@ -158,7 +159,7 @@ async def test_publisher_sends_a_burst_it_goes_at_the_pace_of_those_who_hear_and
     publisher.follow(tellings)
     count = WAITING_MAX + 1_000
     for number in range(count):
-        publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"), done=partial(put, number))
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"), done=partial(put, number))
     await asyncio.wait_for(publisher.drained(), 60)
     await until(lambda: not tellings.is_behind)
     assert not lost and heard == [*range(count)]

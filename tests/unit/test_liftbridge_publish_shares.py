@@ -17,11 +17,11 @@ from shardd.doors.liftbridge.publish_batches import Outcome
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.router import Target
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from tests.support.on_loop import on_loop
 from tests.unit.test_liftbridge_publishing import STREAM, Worker, turns
 
-LARGE = NewMessage(bytes(900_000))
+LARGE = LiftbridgeMessage(bytes(900_000))
 PARTITIONS = 40
 STRANGER = -1
 
@@ -43,7 +43,7 @@ def flooding(publisher: Publisher, workers: list[Worker]) -> Iterator[None]:
             each.cancel()
 
 
-async def stored_at_once(publisher: Publisher, worker: Worker, message: NewMessage = LARGE) -> bool:
+async def stored_at_once(publisher: Publisher, worker: Worker, message: LiftbridgeMessage = LARGE) -> bool:
     worker.at_once = True
     heard = list[Outcome]()
 
@@ -119,7 +119,7 @@ async def test_clients_of_one_address_have_room_in_turns_and_each_in_its_order(
     async def publish(worker: Worker, number: int) -> None:
         await publisher.room(worker.client)
         order.append(worker)
-        publisher.submit(worker.client, STREAM, 0, NewMessage(b"%d" % number))
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"%d" % number))
 
     tasks = [asyncio.create_task(publish(many, number)) for number in range(200)]
     await turns()
@@ -199,7 +199,7 @@ async def test_one_message_at_a_time_beside_a_client_of_its_address_that_sends_a
     with flooding(publisher, [Worker()]):
         await turns(100)
         for _ in range(20):
-            assert await stored_at_once(publisher, one_by_one, NewMessage(b"x"))
+            assert await stored_at_once(publisher, one_by_one, LiftbridgeMessage(b"x"))
             assert await stored_at_once(publisher, one_by_one)
 
 
@@ -212,7 +212,7 @@ async def test_line_for_room_ends_when_the_worker_goes_on(users: int) -> None:
     async def stored_in_turns(count: int, *, stood_still: bool) -> int:
         publisher, stored = Publisher(1 << 20, gather_s=0.0), [0]
         workers = [Worker(1 + at % users, f"192.0.2.{at % 200}", 1 + at % users) for at in range(300)]
-        message = NewMessage(bytes(1_000))
+        message = LiftbridgeMessage(bytes(1_000))
 
         async def publish(worker: Worker) -> None:
             left, heard = 200, asyncio.Event()
@@ -265,7 +265,7 @@ def test_turn_in_which_nothing_is_submitted_gives_its_room_to_the_next_one(is_ca
             await turns(100)
             idle = [Worker() for _ in range(60)]
             for worker in idle:  # beside its first message each waits
-                publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
+                publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"))
             rooms = [asyncio.create_task(publisher.room(worker.client)) for worker in idle]
             await turns()
         assert not any(room.done() for room in rooms)

@@ -17,7 +17,7 @@ from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.refusals import COMMAND as RIGHT
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import Publish, StreamInfo
 from shardd.protocol.record_layout import INDEX_ENTRY, RECORD_HEAD
 from tests.support.on_loop import on_loop
@@ -89,12 +89,12 @@ async def test_a_turn_of_the_loop_is_a_batch_and_so_is_what_comes_while_one_is_u
         heard.append((number, said))
 
     for number in range(3):
-        publisher.submit(worker.client, STREAM, 1, NewMessage(b"%d" % number), done=partial(hear, number))
+        publisher.submit(worker.client, STREAM, 1, LiftbridgeMessage(b"%d" % number), done=partial(hear, number))
     await turns()
     for number in range(3, 7):
-        publisher.submit(worker.client, STREAM, 1, NewMessage(b"%d" % number), done=partial(hear, number))
+        publisher.submit(worker.client, STREAM, 1, LiftbridgeMessage(b"%d" % number), done=partial(hear, number))
         await turns(3)
-    publisher.submit(worker.client, STREAM, 2, NewMessage(b"other"))  # another partition waits for nobody
+    publisher.submit(worker.client, STREAM, 2, LiftbridgeMessage(b"other"))  # another partition waits for nobody
     await turns()
     assert worker.batches == [[b"0", b"1", b"2"], [b"other"]]
     worker.answer()
@@ -114,10 +114,10 @@ async def test_a_batch_is_bounded() -> None:
     worker, publisher = Worker(), Publisher(4 << 20)
     worker.at_once = True
     for _ in range(3_000):
-        publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"))
     for _ in range(5):
-        publisher.submit(worker.client, STREAM, 0, NewMessage(b"x" * 600_000))
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"x" * (2 << 20)))
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x" * 600_000))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x" * (2 << 20)))
     await asyncio.wait_for(publisher.drained(), 10)
     assert [len(batch) for batch in worker.batches] == [1_024, 1_024, 952, 1, 1, 1, 1, 1, 1]
 
@@ -127,14 +127,14 @@ async def test_a_message_that_expects_an_offset_goes_alone() -> None:
     worker, publisher = Worker(), Publisher(1 << 20, gather_s=0.0)
     worker.at_once = True
     for expected in (-1, -1, 5, 6, -1, -1, 0):
-        publisher.submit(worker.client, CONTROLLED, 0, NewMessage(b"x"), expected_offset=expected)
+        publisher.submit(worker.client, CONTROLLED, 0, LiftbridgeMessage(b"x"), expected_offset=expected)
     await asyncio.wait_for(publisher.drained(), 10)
     assert [(request.count, request.expected_offset) for request, _ in worker.asked] == [
         (2, -1), (1, 5), (1, 6), (2, -1), (1, 0),
     ]  # fmt: skip
     worker.asked.clear()
     for _ in range(3):
-        publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"), expected_offset=0)
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"), expected_offset=0)
     await asyncio.wait_for(publisher.drained(), 10)
     assert [(request.count, request.expected_offset) for request, _ in worker.asked] == [(3, -1)]
 
@@ -144,7 +144,7 @@ async def test_what_no_record_takes_is_refused_in_its_turn() -> None:
     worker, publisher, heard = Worker(), Publisher(10, gather_s=0.0), list[AckError]()
     worker.at_once = True
     for value in (b"large" * 3, b"a", b"b", b"large" * 3, b"large" * 3, b"", b"large" * 3):
-        publisher.submit(worker.client, STREAM, 0, NewMessage(value), done=lambda said: heard.append(said.error))
+        publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(value), done=lambda said: heard.append(said.error))
     await asyncio.wait_for(publisher.drained(), 10)
     assert heard == [3, 0, 0, 3, 3, 0, 3] and worker.batches == [[b"a", b"b"], [b"\0"]]
 
@@ -164,10 +164,10 @@ async def test_a_batch_that_fails_is_told_of_and_the_next_one_goes_on(
     error: Exception, status: Status, ack: AckError
 ) -> None:
     worker, publisher, heard = Worker(), Publisher(1 << 20, gather_s=0.0), list[Outcome]()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"1"), done=heard.append)
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"2"), done=heard.append)
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"1"), done=heard.append)
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"2"), done=heard.append)
     await turns()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"3"), done=heard.append)
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"3"), done=heard.append)
     worker.answer(error)
     await turns()
     worker.answer()
@@ -183,8 +183,8 @@ async def test_who_hears_and_fails_keeps_it_from_nobody_else() -> None:
     def fail(_: Outcome) -> None:
         raise ZeroDivisionError
 
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"1"), done=fail)
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"2"), done=heard.append)
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"1"), done=fail)
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"2"), done=heard.append)
     await asyncio.wait_for(publisher.drained(), 10)
     assert len(heard) == 1
 
@@ -201,7 +201,7 @@ async def test_a_turn_encodes_and_tells_a_bounded_number_of_messages() -> None:
     for number, worker in enumerate(workers):
         worker.at_once = ShardError(Status.CLIENT_NOT_FOUND) if number % 2 else True
         for _ in range(700):
-            publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"), done=hear)
+            publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"), done=hear)
     while publisher.pending_messages:
         before = told
         await asyncio.sleep(0)
@@ -219,7 +219,7 @@ async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pyt
         nonlocal most
         for _ in range(count):
             await publisher.room(worker.client)
-            publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
+            publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"))
             most = max(most, publisher._submitted[worker.client].messages)
 
     floods = [asyncio.create_task(publish(flooding, 5)) for _ in range(50)]
@@ -242,7 +242,7 @@ async def test_room_is_shared_and_whoever_waits_gets_it_in_turn(monkeypatch: pyt
 async def test_who_gives_up_waiting_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "PENDING_BYTES_MAX", 4 * (publishing.MESSAGE_OVERHEAD_BYTES + 1))
     publisher, worker = Publisher(1 << 20, gather_s=0.0), Worker()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"x"))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"x"))
     waiting = [asyncio.create_task(publisher.room(worker.client)) for _ in range(3)]
     await turns()
     worker.answer()
@@ -261,8 +261,8 @@ async def test_users_take_turns_and_what_is_under_way_is_bounded(monkeypatch: py
     publisher, flooding, modest = Publisher(1 << 20, gather_s=0.0), Worker(1), Worker(2)
     for topic in range(20):
         stream = msgspec.structs.replace(STREAM, topic_id=topic)
-        publisher.submit(flooding.client, stream, 0, NewMessage(b"x" * 1_000))
-    publisher.submit(modest.client, STREAM, 0, NewMessage(b"x"))
+        publisher.submit(flooding.client, stream, 0, LiftbridgeMessage(b"x" * 1_000))
+    publisher.submit(modest.client, STREAM, 0, LiftbridgeMessage(b"x"))
     await turns()
     assert len(flooding.asked) == 3 and len(modest.asked) == 1
     for _ in range(20):
@@ -277,12 +277,12 @@ async def test_users_take_turns_and_what_is_under_way_is_bounded(monkeypatch: py
 @on_loop
 async def test_who_sends_ahead_makes_batches_and_who_waits_for_each_answer_waits_for_nothing_else() -> None:
     worker, publisher = Worker(), Publisher(1 << 20, gather_s=0.2)
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"0"))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"0"))
     await turns()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"1"))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"1"))
     worker.answer()
     await turns()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"2"))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"2"))
     await turns()
     assert worker.batches == [[b"0"]]
     for _ in range(1_000):
@@ -292,7 +292,7 @@ async def test_who_sends_ahead_makes_batches_and_who_waits_for_each_answer_waits
     assert worker.batches == [[b"0"], [b"1", b"2"]]
     worker.answer()
     await turns()
-    publisher.submit(worker.client, STREAM, 0, NewMessage(b"3"))
+    publisher.submit(worker.client, STREAM, 0, LiftbridgeMessage(b"3"))
     await turns()
     assert worker.batches[2:] == [[b"3"]]
     worker.answer()

@@ -73,7 +73,7 @@ def test_the_page_names_what_is_there() -> None:
     ("row", "wrong"),
     [
         ("| `IDLE_S` | 60 s | shardd/doors/held_clients.py | closed | unit/test_held_clients.py |", ""),
-        ("| `UNSENT_BYTES_MAX` | 1 MiB | nats_outbox.py | closed | - |", ""),
+        ("| `UNSENT_BYTES_MAX` | 1 MiB | nats/outbox.py | closed | - |", ""),
         ("| `IDLE_MS` | 60 s | shardd/doors/held_clients.py | closed | - |", "IDLE_MS is not in"),
         ("| `IDLE_S` | 60 s | shardd/doors/no_such_file.py | closed | - |", "there is no shardd/doors/no_such_file.py"),
         ("| a bound | 60 s | shardd/doors/asgi.py | closed | unit/test_no_such_file.py |", "test_no_such_file.py"),

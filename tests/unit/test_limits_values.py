@@ -64,7 +64,7 @@ def test_changed_constants_are_found_one_by_one() -> None:
 
 
 def test_changed_formulas_are_found() -> None:
-    changed = Sources({("shardd/transport/door/places.py", "ASIDE_BYTES_MIN"): 4 << 10})
+    changed = Sources({("shardd/dispatch/door/places.py", "ASIDE_BYTES_MIN"): 4 << 10})
     [row] = [row for row in rows() if row.bound.startswith("`BEGUN_BYTES_MAX`")]
     assert unchecked_of(row, changed) and not unchecked_of(row, SOURCES)
 
@@ -88,8 +88,8 @@ def test_changed_formulas_are_found() -> None:
             "| `IDLE_S` | 60 s; setting `server.connections_max`, 10,001 | shardd/doors/held_clients.py | - | - |",
             "10,001",
         ),
-        ("| `ANSWER_BYTES_MAX` | 4 GiB - 1 MiB | native/src/log/partition_poll.c | - | - |", ""),
-        ("| `ANSWER_BYTES_MAX` | 4 GiB - 2 MiB | native/src/log/partition_poll.c | - | - |", "ANSWER_BYTES_MAX is"),
+        ("| `ANSWER_BYTES_MAX` | 4 GiB - 1 MiB | native/src/log/partition/poll.c | - | - |", ""),
+        ("| `ANSWER_BYTES_MAX` | 4 GiB - 2 MiB | native/src/log/partition/poll.c | - | - |", "ANSWER_BYTES_MAX is"),
         ("| `IDLE_S` | 60 s | shardd/doors/held_clients.py | told again after 61 s | - |", "61 s stands in no"),
         ("| `IDLE_S` | 60 s | shardd/doors/held_clients.py | status 61 | - |", ""),
         ("| polls | 1 | 2 | 32 (`EVENTS_ANONYMOUS_MAX`) | - | - | - |", "2 stands in no"),

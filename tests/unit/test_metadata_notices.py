@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from shardd.dispatch.door.notices import INTERVAL_S, MetadataNotices
 from shardd.metadata import State
 from shardd.protocol.door_frames import Kind, MetadataChanged
-from shardd.transport.door.notices import INTERVAL_S, MetadataNotices
 
 
 class Metadata:

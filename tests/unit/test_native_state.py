@@ -34,7 +34,7 @@ def writable_symbols(path: Path) -> set[str]:
 
 
 def test_no_file_of_the_core_has_state() -> None:
-    sources = sorted((NATIVE / "src").glob("*/*.c"))
+    sources = sorted((NATIVE / "src").rglob("*.c"))
     objects = [OBJECTS / source.relative_to(NATIVE / "src").with_suffix(".o") for source in sources]
     assert len(objects) > 40
     found = {(str(path.relative_to(OBJECTS)), name) for path in objects for name in writable_symbols(path)}

@@ -19,12 +19,12 @@ from shardd.config.digits import TOO_LARGE, number_of
 from shardd.config.local_socket import parse_users
 from shardd.config.units import parse_address, parse_duration_us, parse_size_bytes
 from shardd.config.values import parse_count, parse_release
+from shardd.dispatch.door.clients import parse_address as parse_client
 from shardd.doors.http.message_shapes import _id_of
 from shardd.log.file_modes import group_id
 from shardd.protocol.errors import ShardError
 from shardd.spark.options import RawOptions
 from shardd.spark.positions import OptionError, parse_timestamp
-from shardd.transport.door.clients import parse_address as parse_client
 
 PACKAGE = Path(__file__).parents[2] / "shardd"
 READERS: dict[str, tuple[Callable[[str], object], type[Exception]]] = {

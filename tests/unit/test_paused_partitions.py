@@ -16,7 +16,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import requests
 from shardd.runtime.channel import PeerLost
-from shardd.service import liftbridge_resumptions
+from shardd.service.liftbridge import resumptions
 from tests.support.wire import Wire, batch, message, to_partition
 from tests.unit.liftbridge_harness import NAMESPACE, LiftbridgeWorkers, liftbridge_workers, publishing
 
@@ -112,7 +112,7 @@ def test_what_the_server_writes_into_its_own_streams_ends_none(workers: Liftbrid
 
 
 def test_it_is_tried_until_the_metadata_take_it(workers: LiftbridgeWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liftbridge_resumptions, "RETRY_S", 0.01)
+    monkeypatch.setattr(resumptions, "RETRY_S", 0.01)
     workers.make("patient", 1)
     pause(workers, "patient")
     tries = 0
@@ -139,8 +139,8 @@ def test_it_is_tried_until_the_metadata_take_it(workers: LiftbridgeWorkers, monk
 def test_one_that_is_refused_for_ever_holds_up_no_others_and_is_tried_ever_more_rarely(
     workers: LiftbridgeWorkers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raised: bool
 ) -> None:
-    monkeypatch.setattr(liftbridge_resumptions, "RETRY_S", 0.01)
-    monkeypatch.setattr(liftbridge_resumptions, "RETRY_MAX_S", 0.32, raising=False)
+    monkeypatch.setattr(resumptions, "RETRY_S", 0.01)
+    monkeypatch.setattr(resumptions, "RETRY_MAX_S", 0.32, raising=False)
     name = f"stuck-{raised}"
     workers.make(name, PARTITIONS)
     pause(workers, name)

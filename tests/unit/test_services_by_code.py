@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardd.dispatch.classic.execution import ClassicCommands
 from shardd.protocol import catalogue, requests
 from shardd.protocol.catalogue import COMMANDS, POLL_RANGE, decode
 from shardd.protocol.codes import Code
@@ -18,7 +19,6 @@ from shardd.protocol.poll_requests import PollMessages, WaitForMessages
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from shardd.service.identity import Identity
-from shardd.transport.classic.execution import ClassicCommands
 from tests.support.iggy09 import Connection
 from tests.unit.services_harness import Workers
 from tests.unit.test_catalogue import changed

@@ -20,8 +20,8 @@ from shardd.protocol.liftbridge.requests import ActivityOp, StreamInfo
 from shardd.protocol.topic_setting_table import SEGMENT_SIZE, SEGMENT_SIZE_LEAST
 from shardd.runtime.audit_file import LOGGER
 from shardd.service.identity import Identity
-from shardd.service.liftbridge_settings import message_expiry_us, topic_settings_of
-from shardd.service.liftbridge_streams import LiftbridgeStreamService, topic_name
+from shardd.service.liftbridge.settings import message_expiry_us, topic_settings_of
+from shardd.service.liftbridge.streams import LiftbridgeStreamService, topic_name
 from shardd.service.long_answers import LongAnswers
 from shardd.service.sessions import Session
 from tests.support.wire import Wire, batch, identifier, message, str8, to_partition

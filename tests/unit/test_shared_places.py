@@ -14,7 +14,7 @@ from tests.unit.rooms import ROOMS, WRAPPERS
 from tests.unit.test_stored_bounds import BOUNDS as STORED
 
 BOUND: Final = re.compile(r"^(_?[A-Z][A-Z0-9_]*_(?:MAX|SHARE|PART))(?:: [^=]+)? = ", re.MULTILINE)
-FILES: Final = ("shardd/doors/", "shardd/transport/door/", "shardd/service/waiting.py", "shardd/service/given_up.py")
+FILES: Final = ("shardd/doors/", "shardd/dispatch/door/", "shardd/service/waiting.py", "shardd/service/given_up.py")
 
 ONE_THING: Final = "the size of one thing, which takes no place of another one"
 OF_ONE: Final = "what one connection, session, subscription or user has alone"
@@ -37,6 +37,7 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     },
     "shardd/doors/asgi_crowd.py": dict.fromkeys(("INTRODUCTIONS_MAX", "INTRODUCTIONS_SHARE"), ACCEPTED),
     "shardd/doors/forwarded.py": {"HOPS_MAX": ONE_THING, "ADDRESS_CHARS_MAX": ONE_THING, "PORT_MAX": RANGE},
+    "shardd/doors/held_clients.py": {"SHOWN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/hosts.py": {"_SHOWN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/introductions.py": {"HEADER_BYTES_MAX": ONE_THING},
     "shardd/doors/openings.py": {"WIRE_BYTES_MAX": OF_ONE},
@@ -44,7 +45,6 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/taking.py": {"UNSENT_BYTES_MAX": OF_ONE},
     "shardd/doors/http/access_log.py": {"_PATH_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/http/bodies.py": {"DROPPED_BYTES_MAX": ONE_THING},
-    "shardd/doors/http/clients.py": {"TOKEN_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/http/endpoint.py": {
         **dict.fromkeys(("_NAME_BYTES_MAX", "_QUERY_FIELDS_MAX", "PASSWORD_BODY_BYTES_MAX"), ONE_THING),
         "_ID_MAX": RANGE,
@@ -55,7 +55,6 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/call_lines.py": dict.fromkeys(
         ("PENDING_CALLS_MAX", "PENDING_CALLS_ALWAYS_MAX", "LOUD_CALLS_MAX", "HOSTS_MAX"), LIBRARY
     ),
-    "shardd/doors/liftbridge/clients.py": {"CREDENTIAL_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/liftbridge/connection_shares.py": {
         **dict.fromkeys(("LOOK_SHARE", "ENDING_SHARE"), PART),
         **dict.fromkeys(("BEFORE_CALL_BYTES_MAX", "REFUSED_MAX", "STRANGER_BYTES_MAX"), OF_ONE),
@@ -73,31 +72,31 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
     "shardd/doors/liftbridge/internal.py": {"_PAYLOAD_BYTES_MAX": ONE_THING},
     "shardd/doors/liftbridge/losses.py": {"_SUBJECT_CHARACTERS_MAX": ONE_THING},
     "shardd/doors/liftbridge/metadata_rpcs.py": {"NAMES_OF_REQUEST_MAX": ONE_THING},
-    "shardd/doors/liftbridge/nats_audience.py": {
+    "shardd/doors/liftbridge/nats/audience.py": {
         **dict.fromkeys(("SUBSCRIPTIONS_PER_CONNECTION_MAX", "_REMEMBERED_MATCHES_MAX"), OF_ONE),
         "SUBSCRIPTIONS_PER_USER_MAX": PART,
         **dict.fromkeys(("RIGHTS_MAX", "_REMEMBERED_SUBJECTS_MAX"), REMEMBERED),
         **dict.fromkeys(("HELD_MESSAGES_MAX", "HELD_BYTES_MAX", "HELD_STREAMS_MAX"), OF_ONE),
         **dict.fromkeys(("PASSED_OVER_AT_ONCE_MAX", "HEARINGS_AT_ONCE_MAX", "LOOKS_AT_ONCE_MAX"), TURN),
     },
-    "shardd/doors/liftbridge/nats_client.py": {
+    "shardd/doors/liftbridge/nats/client.py": {
         "PINGS_MAX": OF_ONE,
         "UNSENT_BYTES_MAX": OF_ONE,
         "SECRET_BYTES_MAX": ONE_THING,
     },
-    "shardd/doors/liftbridge/nats_connection.py": {
+    "shardd/doors/liftbridge/nats/connection.py": {
         **dict.fromkeys(("PINGS_MAX", "UNREAD_BYTES_MAX"), OF_ONE),
         "TURN_REQUESTS_MAX": TURN,
     },
-    "shardd/doors/liftbridge/nats_link.py": {"UNSENT_BYTES_MAX": OF_ONE},
-    "shardd/doors/liftbridge/nats_outbox.py": {"UNSENT_BYTES_MAX": OF_ONE},
-    "shardd/doors/liftbridge/nats_pool.py": {"USER_SHARE": PART},
-    "shardd/doors/liftbridge/nats_server.py": {"STRANGERS_MAX": STRANGERS},
-    "shardd/doors/liftbridge/nats_subscriptions.py": {
+    "shardd/doors/liftbridge/nats/link.py": {"UNSENT_BYTES_MAX": OF_ONE},
+    "shardd/doors/liftbridge/nats/outbox.py": {"UNSENT_BYTES_MAX": OF_ONE},
+    "shardd/doors/liftbridge/nats/pool.py": {"USER_SHARE": PART},
+    "shardd/doors/liftbridge/nats/server.py": {"STRANGERS_MAX": STRANGERS},
+    "shardd/doors/liftbridge/nats/subscriptions.py": {
         "SUBSCRIPTIONS_MAX": "subscriptions of the server's own, for its streams",
         "APART_MAX": ONE_THING,
     },
-    "shardd/doors/liftbridge/nats_tellings.py": dict.fromkeys(
+    "shardd/doors/liftbridge/nats/tellings.py": dict.fromkeys(
         ("WAITING_MAX", "WAITING_BYTES_MAX"), "publishers wait while anything is here: it fills at their pace"
     ),
     "shardd/doors/liftbridge/options.py": {"ADDRESS_SHARE": ACCEPTED},
@@ -135,10 +134,10 @@ BOUNDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("DATAGRAM_BYTES_MAX", "HANDSHAKE_DATAGRAM_BYTES_MAX"), ONE_THING),
     },
     "shardd/service/given_up.py": dict.fromkeys(("GIVEN_UP_MAX", "RECORDS_POOL_PART", "NEWCOMER_MAX"), AFTERWARDS),
-    "shardd/transport/door/clients.py": {"_PORT_MAX": RANGE},
-    "shardd/transport/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},
-    "shardd/transport/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},
-    "shardd/transport/door/places.py": {
+    "shardd/dispatch/door/clients.py": {"_PORT_MAX": RANGE},
+    "shardd/dispatch/door/commands.py": {"_REQUEST_BYTES_MAX": ONE_THING},
+    "shardd/dispatch/door/endpoint.py": {"UNPROVEN_MAX": "connections of the same machine that prove nothing"},
+    "shardd/dispatch/door/places.py": {
         **dict.fromkeys(("REQUESTS_MAX", "UNDER_WAY_BYTES_MAX"), ONE_DOOR),
         **dict.fromkeys(("HANDED_BYTES_MAX", "HANDED_POOL_PART", "HANDED_MAX"), "of `Handed`"),
         **dict.fromkeys(("HANDED_USER_SHARE", "HANDED_ONE_SHARE"), "of `Handed`"),
@@ -179,7 +178,7 @@ def test_bounds_of_doors_are_of_rooms_or_say_why_not() -> None:
     [
         ("shardd/doors/http/new.py", "NOTES_MAX: Final = 7\n", {"NOTES_MAX"}),
         ("shardd/doors/new.py", "_USER_SHARE: Final[int] = 2\n", {"_USER_SHARE"}),
-        ("shardd/transport/door/new.py", "POOL_PART = 8\n", {"POOL_PART"}),
+        ("shardd/dispatch/door/new.py", "POOL_PART = 8\n", {"POOL_PART"}),
         ("shardd/service/new.py", "NOTES_MAX = 7\n", set()),
         ("shardd/doors/new.py", "NOTES_S = 7\n", set()),
     ],

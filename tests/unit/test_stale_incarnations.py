@@ -43,7 +43,7 @@ READS: Final = frozenset(
 )
 # Which partitions a request goes to, by names of topics; each partition with its incarnation, which its owner compares.
 ROUTES: Final = frozenset({"route_topic_known", "route_topic_put", "route_put", "routes_end_topic"})
-CALLS: Final = frozenset({"call_append", "call_prepare", "call_read", "call_store", "call_watch", "execute_poll"})
+CALLS: Final = frozenset({"call_append", "call_prepare", "call_read", "call_store", "call_wait", "execute_poll"})
 OPENS: Final = frozenset({"partition_open"})
 # Every other call on a partition, with arguments that would change it; the first ones are namespace and incarnation.
 CHANGES: Final[dict[str, Callable[[Any, int, int], object]]] = {

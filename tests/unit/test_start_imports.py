@@ -9,7 +9,7 @@ from pathlib import Path
 # what only rare requests need, and what only the supervisor needs
 RARE = {"difflib", "psutil", "shutil", "tempfile", "tomllib", "zipfile", "zstandard"}
 SUPERVISOR = {"shardd.config.keys", "shardd.config.loader", "shardd.server", "typer"}
-WORKER = "shardd.cli.worker, shardd.worker.worker, shardd.transport.classic.dispatch, shardd.transport.door.endpoint"
+WORKER = "shardd.cli.worker, shardd.worker.worker, shardd.dispatch.classic.dispatch, shardd.dispatch.door.endpoint"
 
 
 PACKAGE = Path(__file__).parents[2] / "shardd"

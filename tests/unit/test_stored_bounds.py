@@ -87,14 +87,14 @@ BOUNDS: Final[dict[str, dict[str, Shared | str]]] = {
     "native/src/log/offsets_table.c": {"SEQUENCE_MAX": RANGE},
     "native/src/log/offsets_table.h": {"OFFSETS_PLACES_MAX": OFFSETS},
     "native/src/log/partition.h": dict.fromkeys(("INDEX_CACHE_MAX", "ID_GROUP_MAX", "CLEAN_SEGMENTS_MAX"), WORK),
-    "native/src/log/partition_clean.c": {"DROPPED_MAX": WORK},
-    "native/src/log/partition_files.c": {"MAKE_ATTEMPTS_MAX": WORK},
-    "native/src/log/partition_files.h": {"FILE_PATH_MAX": ONE_THING},
-    "native/src/log/partition_internal.h": {
+    "native/src/log/partition/clean.c": {"DROPPED_MAX": WORK},
+    "native/src/log/files.c": {"MAKE_ATTEMPTS_MAX": WORK},
+    "native/src/log/files.h": {"FILE_PATH_MAX": ONE_THING},
+    "native/src/log/partition/inside.h": {
         "DAMAGED_MAX": "damage of a device, which no user makes; further ranges are found again by each read",
         "RESERVE_BYTES_MAX": WORK,
     },
-    "native/src/log/partition_poll.c": {"ANSWER_BYTES_MAX": WORK},
+    "native/src/log/partition/poll.c": {"ANSWER_BYTES_MAX": WORK},
     "native/src/log/producers.h": {
         "PRODUCERS_OF_PARTITION_MAX": PRODUCERS,
         "PRODUCERS_OF_WORKER_MAX": PRODUCERS,

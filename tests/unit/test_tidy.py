@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +13,10 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+FUNCTION_LINES_MAX = 100
+FILE_LINES_USUAL = 400
+FUNCTION_LINES_USUAL = 70
 COLUMNS_MAX = 120
 BLOB_BYTES_MAX = 1 << 20
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -74,23 +76,38 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_files_are_short() -> None:
-    long = [
+def long_files(lines_max: int) -> list[str]:
+    return [
         f"{relative(path)}: {lines} lines"
         for path in sources(".py", ".c", ".h")
-        if (lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
+        if (lines := len(path.read_text().splitlines())) > lines_max
     ]
+
+
+def long_functions(lines_max: int) -> list[str]:
+    return [
+        f"{relative(path)}: {name.strip()}: {lines} lines"
+        for path in sources(".py", ".c")
+        for name, lines in (looks_of(path).functions if path.suffix == ".py" else c_functions(path.read_text()))
+        if lines > lines_max
+    ]
+
+
+def test_files_are_short() -> None:
+    long = long_files(FILE_LINES_MAX)
     assert not long, "\n".join(long)
 
 
 def test_functions_are_short() -> None:
-    long = [
-        f"{relative(path)}: {name.strip()}: {lines} lines"
-        for path in sources(".py", ".c")
-        for name, lines in (looks_of(path).functions if path.suffix == ".py" else c_functions(path.read_text()))
-        if lines > FUNCTION_LINES_MAX
-    ]
+    long = long_functions(FUNCTION_LINES_MAX)
     assert not long, "\n".join(long)
+
+
+def test_long_files_and_functions_are_listed(record_property: Callable[[str, object], None]) -> None:
+    """Never fails: a file is split where a concept ends, not where a number does. `pytest -rP` shows the list."""
+    listed = [*long_files(FILE_LINES_USUAL), *long_functions(FUNCTION_LINES_USUAL)]
+    record_property("longer than usual", listed)
+    print(*listed, sep="\n")
 
 
 def test_c_lines_fit() -> None:

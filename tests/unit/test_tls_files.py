@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardd.cli.doctor_report import Level
-from shardd.cli.doctor_tls import tls_findings
+from shardd.cli.doctor.report import Level
+from shardd.cli.doctor.tls import tls_findings
 from shardd.config.loader import load_settings
 from shardd.runtime.tls_material import TICKET_PERIOD_S, Tickets, read_state
 from shardd.server.tls_files import TlsKeeper, expiry_sentences

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from shardd.dispatch.door.places import HANDED_ONE_SHARE, Work
 from shardd.runtime.aside import HAND_OVER, STEP_ASIDE, handed_over
 from shardd.runtime.crowds import SharedRoom
-from shardd.transport.door.places import HANDED_ONE_SHARE, Work
 from tests.support.on_loop import on_loop
 from tests.unit.test_aside import Crowd, Device
 

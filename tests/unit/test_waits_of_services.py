@@ -33,8 +33,8 @@ def primitives(tree: ast.AST) -> list[str]:
 
 LINES: Final = {
     "doors/liftbridge/live_users.py": (["Lock"], "one question to a worker, whose answer is that of all that wait"),
-    "doors/liftbridge/nats_audience.py": (["Lock"], "held for one turn of the loop"),
-    "doors/liftbridge/nats_link.py": (["Condition"], "left while its tasks wait; nothing is awaited in it"),
+    "doors/liftbridge/nats/audience.py": (["Lock"], "held for one turn of the loop"),
+    "doors/liftbridge/nats/link.py": (["Condition"], "left while its tasks wait; nothing is awaited in it"),
     "doors/liftbridge/registry.py": (["Lock", "Condition"], "as live_users.py; left while its tasks wait"),
     "doors/liftbridge/turns.py": (["Lock"], "changes of one partition of cursors wait for the same device"),
     "doors/quic/connection.py": (["Semaphore", "Lock"], "of one connection"),
@@ -68,7 +68,7 @@ def test_each_line_of_the_server_is_known() -> None:
 @pytest.mark.parametrize("package", SERVICES)
 def test_no_service_has_a_line_in_which_requests_keep_their_places(package: str) -> None:
     """They wait in FairTurns, in a SharedRoom, or in a lock of Slices: all step aside."""
-    modules = sorted((PACKAGE / package).glob("*.py"))
+    modules = sorted((PACKAGE / package).rglob("*.py"))
     assert modules
     assert {path.name: found for path in modules if (found := primitives(ast.parse(path.read_text())))} == {}
 
@@ -85,7 +85,7 @@ def test_each_change_of_the_metadata_that_a_service_makes_stands_beside() -> Non
     """Whatever it is made for: the device may stand still."""
     found = 0
     elsewhere = {"_resume", "clean_expired_tokens", "expire_producers"}  # passes for which no request waits
-    for path in sorted((PACKAGE / "service").glob("*.py")):
+    for path in sorted((PACKAGE / "service").rglob("*.py")):
         tree = ast.parse(path.read_text())
         stands, passes = set[ast.AST](), set[ast.AST]()
         for each in ast.walk(tree):
@@ -127,7 +127,7 @@ def handed_functions(tree: ast.AST) -> tuple[set[ast.AST], set[str]]:
 
 def test_each_answer_of_the_engine_that_may_wait_for_the_device_is_awaited_handed_over() -> None:
     found = 0
-    for path in sorted((PACKAGE / "service").glob("*.py")):
+    for path in sorted((PACKAGE / "service").rglob("*.py")):
         tree = ast.parse(path.read_text())
         below, names = handed_functions(tree)
         for each in ast.walk(tree):

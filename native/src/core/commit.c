@@ -215,7 +215,7 @@ static void commit_partition(core *k, owned *target, uint64_t stamp_us) {
     target->staged.special = false;
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
-    if (target->watched) watches_moved(target);
+    if (target->has_waiting_polls) waiting_polls_wake(target);
     owned_release(target);
 }
 
@@ -287,7 +287,7 @@ static void end_first(core *k, owned *target) {
     free_large(b);
     sync_mark_dirty(target);
     if (partition_state(target->p) != 0) sync_report_poison(target, EIO);
-    if (target->watched) watches_moved(target);
+    if (target->has_waiting_polls) waiting_polls_wake(target);
 }
 
 static void stage_with_room(core *k, owned *target, const append_batch *batch, const caller *from, uint8_t *block) {

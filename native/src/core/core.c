@@ -25,7 +25,7 @@ int core_open(core *k, const core_options *options) {
     int result = partitions_open(&k->partitions);
     if (result == 0) result = events_open(&k->events, EVENTS_FIRST);
     if (result == 0) result = commit_open(k);
-    if (result == 0) result = watches_open(&k->watches);
+    if (result == 0) result = waiting_polls_open(&k->waiting_polls);
     if (result == 0) result = routes_open(&k->routes, drop_route_partition);
     return result;
 }
@@ -47,7 +47,7 @@ void core_close_partitions(core *k) {
 
 void core_free(core *k) {
     routes_close(&k->routes);
-    watches_close(&k->watches);
+    waiting_polls_close(&k->waiting_polls);
     events_close(&k->events);
     commit_close(k);
     free(k->partitions.slots);
@@ -92,7 +92,7 @@ void core_partition_remove(core *k, uint64_t ns) {
     partition_close(o->p);
     sync_drop_held(o, STATUS_PARTITION_NOT_FOUND);
     reads_closed(o);
-    if (o->watched) watches_ended(o);
+    if (o->has_waiting_polls) waiting_polls_ended(o);
     partitions_remove(&k->partitions, o);
     owned_release(o);
 }

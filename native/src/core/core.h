@@ -14,7 +14,7 @@
 #include "core/partition_table.h"
 #include "core/producer_table.h"
 #include "core/waiters.h"
-#include "core/watch.h"
+#include "core/waiting_polls.h"
 #include "io/io.h"
 #include "io/links.h"
 #include "log/expiry_clock.h"
@@ -33,9 +33,9 @@ typedef struct read_line { /* poll jobs, first come first served */
 typedef struct remote {
     /* False: no place for it now, nothing has happened. */
     bool (*forward)(struct remote *r, uint32_t shard, const partition_request *what, const caller *from);
-    /* The owner is asked to tell once when a partition moves. False: no place for it now. */
-    bool (*watch)(struct remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation);
-    void (*tell)(struct remote *r, uint32_t shard, uint64_t ns); /* that it has */
+    /* Asks the owner to wake this shard once, when polls see more of a partition. False: no place for it now. */
+    bool (*ask_wake)(struct remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation);
+    void (*wake)(struct remote *r, uint32_t shard, uint64_t ns); /* the answer */
 } remote;
 
 typedef struct core_options {
@@ -44,7 +44,7 @@ typedef struct core_options {
     int64_t save_interval_us; /* of the journals of `memory`; 0: no saver */
     bool save_syncs;          /* what the saver writes is synced, too */
     uint32_t calls_max;       /* requests of callers that are no connections */
-    watch_limits waiting_polls;
+    waiting_polls_limits waiting_polls;
 } core_options;
 
 struct core {
@@ -59,7 +59,7 @@ struct core {
     partition_table partitions;
     id_source ids;
     waiter_queue waiters;
-    watches watches;
+    waiting_polls waiting_polls;
     event_queue events;
     journal_memory journals;
     id_memory id_windows; /* of all partitions */

@@ -15,7 +15,7 @@ struct owned { /* a partition of this shard; reference counted: table, routes, j
     partition *p;
     uint64_t ns, incarnation;
     uint32_t references;
-    bool watched;             /* watch.h: somebody waits for what comes */
+    bool has_waiting_polls;   /* waiting_polls.h */
     bool removed;             /* it is closed: nobody who still has it may ask it for anything */
     fences fences;            /* of the consumer groups */
     bool judged;              /* sends are looked at before they are appended (once_changed) */

@@ -147,7 +147,7 @@ static void sync_soon(core *k) {
 /* After a sync: who may be answered now, and whether another one has to begin. `none`: it could not open a file. */
 static void settle(core *k, owned *target, int error, bool none) {
     bool covered = partition_sync_done(target->p, error);
-    if (target->watched) watches_moved(target);
+    if (target->has_waiting_polls) waiting_polls_wake(target);
     target->sync.waits = false;
     if (error != 0 || partition_sync_failed(target->p)) sync_report_poison(target, error != 0 ? error : EIO);
     if (covered) answer_held(target, target->sync.begun, 0);
@@ -307,7 +307,7 @@ void sync_tick(core *k) { tick(k, false); }
 void sync_save_tick(core *k) { tick(k, true); }
 
 void sync_level_changed(owned *o) {
-    if (o->watched) watches_moved(o);
+    if (o->has_waiting_polls) waiting_polls_wake(o);
     if (partition_state(o->p) != 0) sync_report_poison(o, EIO);
     if (!partition_is_dirty(o->p)) return;
     sync_mark_dirty(o);

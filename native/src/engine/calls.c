@@ -15,7 +15,7 @@
 
 struct call_entry {
     waiter wait; /* first: for a place among the descriptors to another shard */
-    watcher watcher;
+    waiting_poll waiting_poll;
     calls *calls;
     uint32_t index, generation; /* the generation grows when it begins and when it ends: odd while it is under way */
     uint32_t owner;
@@ -277,23 +277,24 @@ uint64_t calls_ask(calls *all, uint32_t owner, const partition_request *what) {
     return begin(c);
 }
 
-static void on_woken(watcher *w) {
-    end((call_entry *)(void *)((uint8_t *)w - offsetof(call_entry, watcher)), CALL_STATUS, 0);
+static void on_woken(waiting_poll *w) {
+    end((call_entry *)(void *)((uint8_t *)w - offsetof(call_entry, waiting_poll)), CALL_STATUS, 0);
 }
 
-uint64_t calls_watch(calls *all, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us) {
+uint64_t calls_wait(calls *all, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us) {
     core *k = all->core;
     call_entry *c = enter(all, owner, &(partition_request){.ns = ns, .incarnation = incarnation});
     if (c == NULL) return 0;
-    c->watcher.woken = on_woken;
-    if (!watcher_enter(k, &c->watcher, user_id, k->now_us + wait_us)) {
+    c->waiting_poll.woken = on_woken;
+    if (!waiting_poll_enter(k, &c->waiting_poll, user_id, k->now_us + wait_us)) {
         all->refused++;
         leave(c);
         return 0;
     }
     uint64_t token = token_of(c);
-    if (!watcher_watch(k, &c->watcher, &(route_partition){.ns = ns, .incarnation = incarnation, .owner = owner})) {
-        watcher_leave(k, &c->watcher);
+    if (!waiting_poll_add(k, &c->waiting_poll,
+                          &(route_partition){.ns = ns, .incarnation = incarnation, .owner = owner})) {
+        waiting_poll_leave(k, &c->waiting_poll);
         end(c, CALL_AGAIN, 0);
     }
     return token;
@@ -335,8 +336,8 @@ bool calls_cancel(calls *all, uint64_t token) {
     call_entry *c = find(all, token);
     if (c == NULL || c->cancelled) return false;
     c->cancelled = true;
-    if (c->watcher.at != 0) {
-        watcher_leave(all->core, &c->watcher);
+    if (c->waiting_poll.at != 0) {
+        waiting_poll_leave(all->core, &c->waiting_poll);
         leave(c);
     } else if (c->filling) {
         leave(c);

@@ -56,9 +56,9 @@ size_t calls_batch_bytes(const calls *c, uint64_t token); /* how long that batch
 bool calls_fill(calls *c, uint64_t token, const uint8_t *batch, size_t bytes);
 uint64_t calls_ask(calls *c, uint32_t owner, const partition_request *what); /* POLL, STORE */
 /* Ends when polls may see more of the partition than at this call, when what the user may do has changed, the partition
- * is closed, its owner has died, or after `wait_us`: look at it then. Before, too: what came to a partition of another
- * shard before this call is told by nobody. 0 also when too many wait. */
-uint64_t calls_watch(calls *c, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us);
+ * is closed, its owner has died, or after `wait_us`: look at the partition then. Look at it after this call, too:
+ * messages that came to a partition of another shard before it do not end it. 0 also when too many polls wait. */
+uint64_t calls_wait(calls *c, uint32_t owner, uint64_t ns, uint64_t incarnation, uint32_t user_id, int64_t wait_us);
 /* The window behind an event. False: the call was cancelled meanwhile. */
 bool calls_window(const calls *c, uint64_t token, call_window *out);
 void calls_took(calls *c, uint64_t token); /* that window was copied; with the last one the call is over */

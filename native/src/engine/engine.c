@@ -153,8 +153,8 @@ static void run_timers(engine *e) {
         e->core.sync.next_save_us = e->core.now_us + e->options.save_interval_us;
         sync_save_tick(&e->core);
     }
-    if (watches_next_us(&e->core.watches) <= e->core.now_us)
-        watches_run(&e->core, clock_monotonic_us() + BULK_SLICE_US);
+    if (waiting_polls_next_us(&e->core.waiting_polls) <= e->core.now_us)
+        waiting_polls_run(&e->core, clock_monotonic_us() + BULK_SLICE_US);
     if (e->core.now_us >= e->next_housekeeping_us) {
         e->next_housekeeping_us = e->core.now_us + HOUSEKEEPING_US;
         housekeeping(e);
@@ -171,7 +171,7 @@ static int64_t wait_limit(const engine *e, int64_t deadline_us) {
     if (e->core.sync.dirty != NULL && e->core.sync.next_us < until) until = e->core.sync.next_us;
     if (e->core.sync.dirty != NULL && e->options.save_interval_us > 0 && e->core.sync.next_save_us < until)
         until = e->core.sync.next_save_us;
-    if (watches_next_us(&e->core.watches) < until) until = watches_next_us(&e->core.watches);
+    if (waiting_polls_next_us(&e->core.waiting_polls) < until) until = waiting_polls_next_us(&e->core.waiting_polls);
     until = listeners_wait_limit(e, until);
     if (e->trimming && e->next_trim_us < until) until = e->next_trim_us;
     if (openings_wait(&e->net.openings) && e->net.openings.next_us < until) until = e->net.openings.next_us;

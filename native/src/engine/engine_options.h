@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/watch.h"
+#include "core/waiting_polls.h"
 #include "io/io.h"
 #include "log/index_pages.h"
 #include "net/admission.h"
@@ -30,7 +30,7 @@ typedef struct engine_options {
     bool socket_migration;
     const dialect *dialect;            /* of those who connect */
     uint32_t pipeline_window_requests; /* of one connection, in work at a time */
-    watch_limits waiting_polls;
+    waiting_polls_limits waiting_polls;
     const char *data_directory; /* whose file system is watched for room; NULL: none */
     uint64_t disk_reserve_bytes;
     index_mode cache_indexes;

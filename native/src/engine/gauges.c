@@ -9,7 +9,7 @@ void engine_read_gauges(const engine *e, engine_gauges *gauges) {
                               .partial_bytes = shares_bytes(&e->net),
                               .throttled_connections = shares_waiting(&e->net),
                               .output_bytes = e->core.output.bytes + e->core.output.made_bytes,
-                              .polls_waiting = e->core.watches.count,
+                              .polls_waiting = e->core.waiting_polls.count,
                               .calls = calls_under_way(&e->calls),
                               .call_record_bytes = e->calls.record_bytes,
                               .index_pages_bytes = e->core.files.indexes.bytes,

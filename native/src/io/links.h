@@ -26,8 +26,8 @@ typedef enum link_operation {
     LINK_STATUS,   /* answer: status */
     LINK_WINDOW,   /* answer: lease = bytes to send, count and value = messages and last offset of the whole poll;
                      * LINK_FLAG_MORE: say LINK_NEXT when sent */
-    LINK_WATCH,    /* ns, incarnation: say LINK_MOVED once when polls may see more of it, or when it ends */
-    LINK_MOVED,    /* ns: that has happened */
+    LINK_ASK_WAKE, /* ns, incarnation: send LINK_WAKE once when polls see more of the partition, or when it closes */
+    LINK_WAKE,     /* ns: polls see more of the partition, or it is closed */
 } link_operation;
 
 enum {

@@ -3,7 +3,7 @@
 
 #include "base/checksum.h"
 #include "io/disk.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The newest index entries of the active segment: one array; its oldest ones slide out once the .index file has them.
- * Knows no files: partition_append.c writes what waits. Entries stay contiguous, so batch_assign fills them in place,
+ * Knows no files: partition/save.c writes what waits. Entries stay contiguous, so batch_assign fills them in place,
  * one write flushes them and a binary search needs no wrap-around. */
 #ifndef SHARDD_INDEX_CACHE_H
 #define SHARDD_INDEX_CACHE_H

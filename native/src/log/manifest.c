@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* The file of the stored offsets; its descriptor stays in the worker's cache. */
 #include "log/offsets_files.h"
 
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -118,7 +118,7 @@ uint64_t partition_size_bytes(const partition *p);
 uint64_t partition_messages(const partition *p);
 uint32_t partition_state(const partition *p); /* 0, or the sticky status after EIO */
 partition_level partition_level_of(const partition *p);
-/* Changes the level (partition_level.c): for what is acknowledged from now on. 0; 3007; or why a journal that `memory`
+/* Changes the level (partition/level.c): for what is acknowledged from now on. 0; 3007; or why a journal that `memory`
  * leaves is not written yet: it stays, the level changes all the same. To `durable`: the caller sees to the sync. */
 uint32_t partition_set_level(partition *p, partition_level level);
 void partition_poison(partition *p, uint32_t status);
@@ -140,7 +140,7 @@ typedef struct append_batch {
  * ENOMEM, EFBIG the log is cut back to the last acknowledged byte, the batches of the failed write get 10006 and later
  * calls may succeed; EIO poisons. Short writes and EINTR are continued. */
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us);
-/* ---- no message twice (partition_window.c, docs/adr/0070-deduplication.md) ---- */
+/* ---- no message twice (partition/ids.c, docs/adr/0070-deduplication.md) ---- */
 typedef struct id_memory id_memory; /* id_window.h */
 /* From now on the ids of the last `entries_max` messages that are not older than `age_us` are known, as far as they
  * come from now on; entries_max 0: none are. False: no memory now, what was set before holds. `memory` outlives it. */
@@ -173,7 +173,7 @@ void partition_filter_skips(id_group *g, uint32_t count);
 /* The newest `count` ids belong to messages that were not stored. */
 void partition_take_back_ids(partition *p, uint64_t count);
 
-/* ---- batches of producers, each once (partition_producers.c, docs/adr/0073-idempotent-producers.md) ---- */
+/* ---- batches of producers, each once (partition/producing.c, docs/adr/0073-idempotent-producers.md) ---- */
 /* Whether the batch may be appended (`made` is PRODUCED_STORED then), alone in a call of partition_append and not
  * large. 0, or a status: STATUS_FEATURE_UNAVAILABLE when there is no room for one more producer. */
 uint32_t partition_judge_producer(partition *p, append_batch *b);
@@ -243,7 +243,7 @@ bool partition_fetch(partition *p, segment_wait *w);
 /* Asks for the calls that follow, until NULL does: it hears why its fetch has brought nothing. */
 void partition_asks(partition *p, segment_wait *w);
 
-/* ---- damage (partition_damage.c) ---- */
+/* ---- damage (partition/damage.c) ---- */
 /* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that
  * reach them end before. Isolated ones are passed over as if the messages were not there. False: there are 1,024 ranges
  * already (the reader finds it again), or no memory. */
@@ -275,7 +275,7 @@ bool partition_offset_is_of(const partition *p, uint32_t id, uint64_t name);
 /* The same for a consumer that goes on from there: its offset is in use. */
 bool partition_offset_read(partition *p, uint8_t kind, uint32_t id, uint64_t *value);
 /* How far a consumer is behind what polls see; without a stored offset all of it. `since_us`: when the first message
- * that it has not passed was taken, near to it where only files know (partition_lag.c); 0: there is none, or not
+ * that it has not passed was taken, near to it where only files know (partition/lag.c); 0: there is none, or not
  * known. */
 typedef struct partition_lag {
     bool stored;
@@ -299,7 +299,7 @@ static inline uint32_t partition_offset_store(partition *p, uint8_t kind, uint32
     return partition_offset_store_by(p, kind, id, value, &(offset_user){0});
 }
 
-/* ---- the log start (partition_start.c, partition_clean.c, docs/adr/0040-the-log-start.md) ---- */
+/* ---- the log start (partition/start.c, partition/clean.c, docs/adr/0040-the-log-start.md) ---- */
 /* New limits, for what is there and what comes. */
 void partition_set_limits(partition *p, const partition_limits *limits);
 
@@ -335,7 +335,7 @@ bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t
 /* Seals the active segment before it is full, when all of it was acknowledged more than a second ago. */
 uint32_t partition_roll_early(partition *p);
 
-/* ---- retention (partition_retention.c) ---- */
+/* ---- retention (partition/delete.c) ---- */
 /* Takes up to `count` of the oldest sealed segments away (docs/protocol/streams.md#delete-segments): their files are
  * renamed to "<trash>-<start offset>.log", ".index" and ".manifest". A segment stays, with all behind it, while the
  * lowest stored offset lies before its end, and (busy) while an answer on its way reads it. 0 also for fewer than

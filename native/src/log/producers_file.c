@@ -2,7 +2,7 @@
 #include "log/producers_file.h"
 
 #include "base/bytes.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 #include "log/producers_proof.h"
 #include "log/producers_table.h"
 

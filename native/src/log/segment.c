@@ -2,7 +2,7 @@
 #include "log/segment.h"
 
 #include "base/assert.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 #include "log/segment_reader.h"
 
 #include <errno.h>

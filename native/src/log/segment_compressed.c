@@ -3,7 +3,7 @@
  * unpacked when each completes, so that no turn of the loop unpacks more than UNPACK_BLOCKS_AT_ONCE for one poll. */
 #include "log/blocks.h"
 #include "log/manifest.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 #include "log/record.h"
 #include "log/segment_reader.h"
 #include "log/unpacked.h"

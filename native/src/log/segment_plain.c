@@ -1,5 +1,5 @@
 /* The plain layout: records are read straight from the .log, entries from the .index. Nothing waits for a fetch. */
-#include "log/partition_files.h"
+#include "log/files.h"
 #include "log/segment_reader.h"
 
 static segment_answer plain_entries(segment_set *set, segment *s, uint64_t first, uint32_t count, index_entry *out) {

@@ -2,7 +2,7 @@
 #include "log/segment_reader.h"
 
 #include "base/assert.h"
-#include "log/partition_files.h"
+#include "log/files.h"
 
 #include <string.h>
 

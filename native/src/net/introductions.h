@@ -7,13 +7,12 @@
 #ifndef SHARDD_INTRODUCTIONS_H
 #define SHARDD_INTRODUCTIONS_H
 #include "io/io.h"
+#include "net/stream_for.h"
 #include "net/trusted.h"
 
 #include <sys/socket.h>
 
 #define INTRODUCTIONS_MAX 1024u /* of one worker; fewer where it may have few descriptors (log/file_cache.h) */
-
-typedef enum listener_kind { LISTENER_TCP, LISTENER_UNIX, LISTENER_WEBSOCKET, LISTENER_KINDS } listener_kind;
 
 typedef struct net net;
 typedef struct introduction introduction;

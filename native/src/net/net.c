@@ -10,20 +10,11 @@
 #define BULK_REPLIES_PER_PASS 16u /* large parts of answers; the rest after what came meanwhile */
 #define BULK_FRAMES_PER_PASS 16u  /* of those who have sent ahead, and of those without a login */
 
-/* False: no memory, the socket is closed. */
-static bool open_stream(net *n, tls_port port, int fd, stream *out) {
-    stream below = stream_socket(fd);
-    if (n->tls.ports[port].mode != TLS_OFF && !stream_tls(&below, &n->tls, port, fd)) return false;
-    if (port == TLS_OF_WEBSOCKET) return stream_websocket(out, &n->websockets, below);
-    *out = below;
-    return true;
-}
-
 static void accept_from(net *n, listener_kind kind, int fd, const struct sockaddr_storage *from) {
-    bool websocket = kind == LISTENER_WEBSOCKET;
-    stream s = stream_socket(fd);
-    if (kind != LISTENER_UNIX && !open_stream(n, websocket ? TLS_OF_WEBSOCKET : TLS_OF_TCP, fd, &s)) return;
-    conn_accept(n, s, n->options.dialect, websocket ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP, from);
+    stream s;
+    if (!stream_for(kind, fd, &n->tls, &n->websockets, &s)) return;
+    uint32_t transport = kind == LISTENER_WEBSOCKET ? TRANSPORT_WEBSOCKET : TRANSPORT_TCP;
+    conn_accept(n, s, n->options.dialect, transport, from);
 }
 
 void net_accept(net *n, listener_kind kind, int fd) {

@@ -2,7 +2,7 @@
 #ifndef SHARDD_NET_H
 #define SHARDD_NET_H
 #include "net/admission.h"
-#include "net/conn.h"
+#include "net/conn/conn.h"
 #include "net/introductions.h"
 #include "net/samples.h"
 #include "net/tls.h"

@@ -4,7 +4,7 @@
  * the call that starts it, and at most one of each direction is under way.
  *
  * A stream may translate: what its operations receive and send is then not what the client says and hears. It does so
- * when it is the connection's turn (conn_translated.c), not when the bytes come. Such a stream may lie over another. */
+ * when it is the connection's turn (conn/translated.c), not when the bytes come. Such a stream may lie over another. */
 #ifndef SHARDD_STREAM_H
 #define SHARDD_STREAM_H
 #include "io/io.h"

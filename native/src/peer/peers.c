@@ -13,7 +13,7 @@
 int peers_open(peers *p, core *k, net *n, int receive_fd, const int *send_fds) {
     uint32_t shards = k->options.shards;
     *p = (peers){.core = k, .net = n};
-    p->remote = (remote){.forward = forward_request, .watch = watch_request, .tell = watch_tell};
+    p->remote = (remote){.forward = forward_request, .ask_wake = serve_ask_wake, .wake = serve_wake};
     p->moves.receive_fd = receive_fd;
     p->moves.send_fds = calloc(shards, sizeof *p->moves.send_fds);
     p->moves.dealt = calloc(shards, sizeof *p->moves.dealt);
@@ -57,7 +57,7 @@ void peers_down(peers *p, uint32_t shard) {
     p->core->peer_is_down[shard] = true;
     forward_peer_down(p, shard);
     serve_peer_down(p, shard);
-    watches_owner_down(p->core, shard);
+    waiting_polls_owner_down(p->core, shard);
 }
 
 void peers_up(peers *p, uint32_t shard, uint32_t generation) {

@@ -76,8 +76,8 @@ void serve_request(peers *p, uint32_t from, const descriptor *d);
 bool serve_open(peers *p); /* false: no memory */
 void serve_peer_down(peers *p, uint32_t shard);
 void serve_free(peers *p);
-bool watch_request(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation);
-void watch_tell(remote *r, uint32_t shard, uint64_t ns);
+bool serve_ask_wake(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation);
+void serve_wake(remote *r, uint32_t shard, uint64_t ns);
 
 /* handover.c */
 bool handover_send(peers *p, conn *c, uint32_t shard, const uint8_t *session, size_t length); /* false: stays here */

@@ -319,16 +319,16 @@ static void take_read_or_store(peers *p, uint32_t from, const descriptor *d) {
     else execute_here(p->core, target, &what, &to);
 }
 
-/* ---- polls that wait (core/watch.h) ---- */
+/* ---- waiting polls (core/waiting_polls.h) ---- */
 
-/* Not queued: what is asked of the partition next must not overtake it. */
-bool watch_request(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation) {
-    descriptor d = {.operation = LINK_WATCH, .ns = ns, .incarnation = incarnation};
+/* Not queued: the next request for the partition must not overtake it. */
+bool serve_ask_wake(remote *r, uint32_t shard, uint64_t ns, uint64_t incarnation) {
+    descriptor d = {.operation = LINK_ASK_WAKE, .ns = ns, .incarnation = incarnation};
     return links_post(&((peers *)r)->core->links, shard, &d, NULL);
 }
 
-void watch_tell(remote *r, uint32_t shard, uint64_t ns) {
-    descriptor d = {.operation = LINK_MOVED, .ns = ns};
+void serve_wake(remote *r, uint32_t shard, uint64_t ns) {
+    descriptor d = {.operation = LINK_WAKE, .ns = ns};
     peers_post((peers *)r, shard, &d);
 }
 
@@ -341,10 +341,10 @@ void serve_request(peers *p, uint32_t from, const descriptor *d) {
     case LINK_POLL:
     case LINK_STORE: take_read_or_store(p, from, d); break;
     case LINK_NEXT: take_next(p, from, d); break;
-    case LINK_WATCH:
-        if (!watches_asked(k, from, d->ns, d->incarnation)) watch_tell(&p->remote, from, d->ns);
+    case LINK_ASK_WAKE:
+        if (!waiting_polls_asked(k, from, d->ns, d->incarnation)) serve_wake(&p->remote, from, d->ns);
         break;
-    case LINK_MOVED: watches_told(k, d->ns); break;
+    case LINK_WAKE: waiting_polls_told(k, d->ns); break;
     default: break;
     }
 }

@@ -42,7 +42,7 @@ struct dialect {
     uint8_t record_form;     /* of what polls answer (record_forms.h); 0: as it is stored */
     uint32_t send_bytes_max; /* of the largest SEND */
     /* What a client is who goes on after the head of a refusal without waiting for the body that it tells of; 0: all
-     * that speak this one read bodies. A body is held back until it is clear (conn_output.c). */
+     * that speak this one read bodies. A body is held back until it is clear (net/conn/output.c). */
     uint8_t without_body;
     /* False: it is no request; nothing is known to follow it. */
     bool (*read_head)(const uint8_t *head, frame_head *out);

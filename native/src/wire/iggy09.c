@@ -158,7 +158,7 @@ static size_t put_empty_poll(const uint8_t *head, uint8_t *at) {
 }
 
 /* What the owner of a partition reads comes as it is stored, with its summary; batches are made where the connection
- * is (net/conn_repack.c). */
+ * is (net/conn/packed.c). */
 static void put_poll_head(uint8_t *at, const poll_summary *whole) { dialect_values.put_poll_head(at, whole); }
 
 const dialect dialect_iggy09 = {.name = "iggy-0.9",

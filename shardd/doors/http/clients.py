@@ -1,16 +1,12 @@
-"""Clients at the workers, by the token that they have shown. A client belongs to a token and to the address that shows
-it: limits and the log name that."""
+"""The clients of HTTP that are logged in at the workers. A client belongs to a token and to the host that shows the
+token: limits and the log name that host."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.held_clients import HeldClients
+from shardd.doors.held_clients import SHOWN_CHARACTERS_MAX, HeldClients, host_of_address
 from shardd.doors.http.errors import NotAuthenticatedError
 from shardd.protocol.errors import ShardError, Status
-
-TOKEN_CHARACTERS_MAX: Final = 4096
 
 Clients = HeldClients[str]
 """`take` raises NotAuthenticatedError as well."""
@@ -21,9 +17,9 @@ def make_clients(door: Door, clients_max: int) -> Clients:
 
 
 def _key_of(token: str, address: str) -> tuple[str, str]:
-    if not token or len(token) > TOKEN_CHARACTERS_MAX:
+    if not token or len(token) > SHOWN_CHARACTERS_MAX:
         raise NotAuthenticatedError
-    return token, address.rpartition(":")[0]
+    return token, host_of_address(address)
 
 
 async def _log_in(client: DoorClient, token: str) -> None:

@@ -16,7 +16,7 @@ from shardd.doors.liftbridge.internal import InternalLog
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import ActivityOp, Event, Events
 
 STREAM: Final = "__activity"
@@ -68,7 +68,7 @@ class Activity:
         said = await self._door.task("events", Events(self._written))
         events = _some_of(msgspec.convert(said, list[Event], strict=False))
         if events:
-            await self._log.append([NewMessage(encoded(event)) for event in events])
+            await self._log.append([LiftbridgeMessage(encoded(event)) for event in events])
             self._written = events[-1].id
         return bool(events)
 

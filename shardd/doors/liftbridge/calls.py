@@ -45,7 +45,7 @@ LARGE_COPIES: Final = 2  # of each: the library has a copy of its own until the 
 LARGE_OF_ADDRESS_BYTES_MAX: Final = LARGE_BYTES_MAX // 2
 GRACE_S: Final = 1.0  # what its client has not taken by then gives way to a user that has less
 LARGE_BYTES_PER_S: Final = 1 << 20  # a client that takes less, after `slow_reader_timeout`, gives way to every user
-_ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn_limits.c
+_ANSWER_BYTES_PER_S: Final = 16 << 10  # a client that takes less has given up, as in native/src/net/conn/limits.c
 
 
 class Crowd:

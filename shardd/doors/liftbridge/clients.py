@@ -1,25 +1,23 @@
-"""Logins at the workers, by what calls show in their metadata."""
+"""The clients of Liftbridge that are logged in at the workers, by the login in the metadata of their calls."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from grpc import StatusCode
 
 from shardd.doors.door import Door, DoorClient
-from shardd.doors.held_clients import HeldClients
+from shardd.doors.held_clients import SHOWN_CHARACTERS_MAX, HeldClients, host_of_address
 from shardd.doors.liftbridge.status import RpcError
 from shardd.protocol.door_frames import Purpose
 
-CREDENTIAL_CHARACTERS_MAX: Final = 4096
-
 
 class Credential(msgspec.Struct, frozen=True):
-    """What a call shows: a token, or a name with a password, or nothing."""
+    """The login that a call shows: a token, or a name with a password, or nothing."""
 
     token: str = ""
     username: str = ""
@@ -39,7 +37,7 @@ def credential_of(metadata: Iterable[tuple[str, Any]] | None) -> Credential:
     if not values:
         return Credential()
     said = values[0] if isinstance(values[0], str) else ""
-    if len(values) > 1 or len(said) > CREDENTIAL_CHARACTERS_MAX:
+    if len(values) > 1 or len(said) > SHOWN_CHARACTERS_MAX:
         raise _unauthenticated()
     scheme, _, value = said.partition(" ")
     if scheme.lower() == "bearer" and value.strip():
@@ -60,13 +58,13 @@ Clients = HeldClients[Credential]
 
 
 def make_clients(door: Door, clients_max: int, *, anonymous: bool) -> Clients:
-    """A token, and whoever shows nothing, is held for an address; a password for a connection, which it outlives no
-    more than a TCP connection would. `anonymous`: whether a setting says who those without are."""
+    """The login of a token, or of calls without a login, belongs to a host; the login of a password belongs to a
+    connection, and ends with it as over TCP. `anonymous`: whether a setting names the user of calls without a login."""
 
     def key_of(credential: Credential, address: str) -> tuple[Credential, str]:
         if credential.is_anonymous and not anonymous:
             raise RpcError(StatusCode.UNAUTHENTICATED, "a login is needed: authorization Bearer or Basic")
-        return credential, address if credential.username else address.rpartition(":")[0]
+        return credential, address if credential.username else host_of_address(address)
 
     return HeldClients(door, clients_max, key_of, _log_in)
 

@@ -34,7 +34,7 @@ from shardd.doors.liftbridge.turns import Turns
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 
 STREAM: Final = "__cursors"
 CURSORS_MAX: Final = 65_536
@@ -205,7 +205,7 @@ class Cursors:
             kept.written_us = kept.used_us
             await self._rewrite_when_due(cursor)
 
-    async def _append(self, cursor: Cursor, records: list[NewMessage]) -> None:
+    async def _append(self, cursor: Cursor, records: list[LiftbridgeMessage]) -> None:
         """In a turn. `records` are of one partition, as `cursor` is. Records whose append fails may be in the log all
         the same, and count."""
         number = partition_of(cursor, self.partitions)
@@ -268,14 +268,14 @@ def partition_of(cursor: Cursor, partitions: int) -> int:
     return zlib.crc32(key_of(cursor)) % partitions
 
 
-def encoded(cursor: Cursor, offset: int, headers: Mapping[str, bytes] | None = None) -> NewMessage:
+def encoded(cursor: Cursor, offset: int, headers: Mapping[str, bytes] | None = None) -> LiftbridgeMessage:
     parts = [_text(b"\x0a", cursor.stream)] if cursor.stream else []
     if cursor.partition:
         parts.append(b"\x10" + varint(cursor.partition))
     parts.append(_text(b"\x1a", cursor.id))
     if offset:
         parts.append(b"\x20" + varint(offset))
-    return NewMessage(b"".join(parts), key=key_of(cursor), headers=headers or {})
+    return LiftbridgeMessage(b"".join(parts), key=key_of(cursor), headers=headers or {})
 
 
 def decoded(value: bytes) -> tuple[Cursor, int] | None:
@@ -287,7 +287,7 @@ def decoded(value: bytes) -> tuple[Cursor, int] | None:
     return (Cursor(said.stream, said.partition, said.cursorId), said.offset) if said.stream and said.cursorId else None
 
 
-def _record(cursor: Cursor, kept: Kept) -> NewMessage:
+def _record(cursor: Cursor, kept: Kept) -> LiftbridgeMessage:
     if kept.owner == NO_OWNER:
         return encoded(cursor, kept.offset)
     return encoded(cursor, kept.offset, {_OWNER: b"%d" % kept.owner, _USED_US: b"%d" % kept.used_us})

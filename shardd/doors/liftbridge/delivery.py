@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from shardd.protocol.liftbridge.positions import NO_STOP
-from shardd.protocol.liftbridge.records import NewMessage, loaded
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, loaded
 from shardd.protocol.record_layout import RECORD_HEAD
 
 _OFFSET, _KEY, _VALUE, _TIMESTAMP = b"\x08", b"\x12", b"\x1a", b"\x20"
@@ -73,7 +73,7 @@ class Frame:
             return b"".join((*head, _VALUE, varint(len(payload)), payload, self._plain))
         return b"".join((*head, *self._fields(loaded(payload, block, self.subject))))
 
-    def _fields(self, message: NewMessage) -> Iterable[bytes]:
+    def _fields(self, message: LiftbridgeMessage) -> Iterable[bytes]:
         if message.key:
             yield from (_KEY, varint(len(message.key)), message.key)
         if message.value:

@@ -25,7 +25,7 @@ from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, SUBJECT_BYTES_MAX, is_subject
 from shardd.protocol.liftbridge.envelope import Published, decode_publish, encode_ack
 from shardd.protocol.liftbridge.nats_headers import user_headers
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.nats import HEADERS_BYTES_MAX, HEADERS_MAX
 
@@ -97,7 +97,7 @@ class Ingest:
         self.messages += 1
         said = decode_publish(arrived.payload)
         if said is None:
-            message = NewMessage(arrived.payload, subject=arrived.subject, reply_subject=arrived.reply)
+            message = LiftbridgeMessage(arrived.payload, subject=arrived.subject, reply_subject=arrived.reply)
             expected_offset = _PLAIN_EXPECTED_OFFSET
         else:
             message = said.message(arrived.subject, arrived.reply)

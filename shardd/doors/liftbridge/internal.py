@@ -10,7 +10,7 @@ from shardd.client.codec import encode_batch
 from shardd.doors.door import Door
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import NewMessage, loaded, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, encode_records, loaded
 from shardd.protocol.liftbridge.requests import InternalPoll, InternalPublish
 from shardd.protocol.record_layout import RECORD_HEAD
 
@@ -33,17 +33,13 @@ class InternalLog:
         self._name = name
         self._partition = partition
 
-    async def append(self, messages: list[NewMessage]) -> None:
+    async def append(self, messages: list[LiftbridgeMessage]) -> None:
         """At least once: a worker that is replaced is waited for. ShardError, WorkerLostError when it stays away."""
-        records = []
-        for message in messages:
-            payload, headers = stored(message, "", _PAYLOAD_BYTES_MAX)
-            head = RECORD_HEAD.pack(0, bytes(16), 0, 0, 0, len(headers), len(payload), 0)
-            records.append(head + payload + headers)
+        records = list(encode_records(messages, "", _PAYLOAD_BYTES_MAX))
         batch = bytes(memoryview(encode_batch(b"", records))[_BATCH_HEAD_BYTES:])
         await self._done(PUBLISH, InternalPublish(self._name, self._partition, len(records), batch), _APPEND_TRIES)
 
-    async def read(self) -> AsyncIterator[NewMessage]:
+    async def read(self) -> AsyncIterator[LiftbridgeMessage]:
         """All that is there, from the oldest on. ShardError, WorkerLostError when workers stay away."""
         offset = 0
         while True:
@@ -55,7 +51,7 @@ class InternalLog:
                 yield message
             await asyncio.sleep(0)
 
-    async def last(self) -> NewMessage | None:
+    async def last(self) -> LiftbridgeMessage | None:
         """The newest one."""
         polled = await self._poll(0, 1)
         if not polled["count"]:
@@ -81,7 +77,7 @@ class InternalLog:
         raise AssertionError
 
 
-def _messages(polled: dict[str, Any]) -> Iterator[tuple[int, NewMessage]]:
+def _messages(polled: dict[str, Any]) -> Iterator[tuple[int, LiftbridgeMessage]]:
     """With their offsets."""
     at, records = 0, polled["records"]
     for _ in range(polled["count"]):

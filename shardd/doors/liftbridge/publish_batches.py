@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from shardd.client.codec import records_of
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.router import partition_subject
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, encode_records
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, StreamInfo
 
 BATCH_BYTES_MAX: Final = 1 << 20  # of a batch with more than one message
@@ -45,7 +46,7 @@ Done = Callable[[Outcome], None]
 class Pending(NamedTuple):
     """A message that nobody has heard of yet. `refusal`: why the door does not store it, or ""."""
 
-    message: NewMessage
+    message: LiftbridgeMessage
     size: int
     expected_offset: int
     fsync: bool
@@ -64,6 +65,27 @@ def is_plain(pending: Pending, subject: str, bytes_max: int) -> bool:
         and message.subject in ("", subject)
         and not pending.refusal
     )
+
+
+def encode_some(batch: list[Pending], subject: str, bytes_max: int) -> tuple[list[bytes], str]:
+    """The records in front of the first message that cannot be stored, and why it cannot; "": all can."""
+    if all(is_plain(each, subject, bytes_max) for each in batch):
+        return records_of([each.message.value for each in batch]), ""
+    records: list[bytes] = []
+    try:
+        for record in encode_records(_messages_of(batch), subject, bytes_max):
+            records.append(record)
+    except RecordTooLargeError as error:
+        return records, str(error)
+    return records, ""
+
+
+def _messages_of(batch: list[Pending]) -> Iterator[LiftbridgeMessage]:
+    """Up to a message that the door refuses: RecordTooLargeError."""
+    for pending in batch:
+        if pending.refusal:
+            raise RecordTooLargeError(pending.refusal)
+        yield pending.message
 
 
 def next_batch(waiting: deque[Pending]) -> list[Pending]:

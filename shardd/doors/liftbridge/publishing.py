@@ -9,16 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from shardd.client.codec import encode_batch, records_of
+from shardd.client.codec import encode_batch
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.publish_batches import Batch, Done, Key, Outcome, Pending, Queue, is_plain, next_batch
+from shardd.doors.liftbridge.publish_batches import Batch, Done, Key, Outcome, Pending, Queue, encode_some, next_batch
 from shardd.doors.liftbridge.publish_turns import PublishTurns, share_of
 from shardd.doors.liftbridge.refusals import Refusals, refused
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge.records import NewMessage, UnstorableError, stored
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import BATCH_MESSAGES_MAX, NO_EXPECTED_OFFSET, Publish, StreamInfo
-from shardd.protocol.record_layout import RECORD_HEAD
 from shardd.runtime.crowds import Member, SharedRoom
 
 PENDING_BYTES_MAX: Final = 64 << 20  # not answered yet, of all clients: with their overhead 131,072 messages at most
@@ -35,7 +34,6 @@ GATHER_S: Final = 0.001
 COMMAND: Final = "liftbridge_publish"
 CONCURRENCY_CONTROL: Final = "optimisticConcurrencyControl"
 _BATCH_HEAD_BYTES: Final = 8  # of `encode_batch`: what a worker is told beside the batch
-_NO_ID: Final = bytes(16)
 _NS_PER_US: Final = 1_000
 _log = logging.getLogger(__name__)
 
@@ -148,7 +146,7 @@ class Publisher:
         client: DoorClient,
         stream: StreamInfo,
         partition: int,
-        message: NewMessage,
+        message: LiftbridgeMessage,
         *,
         expected_offset: int = NO_EXPECTED_OFFSET,
         fsync: bool = False,
@@ -228,7 +226,7 @@ class Publisher:
     async def _send(self, queue: Queue, batch: list[Pending], size: int) -> None:
         base = _NOTHING
         try:
-            records, batch, base = self._encoded(queue, batch)
+            records, batch, base = self._records_of(queue, batch)
             if records:
                 base = await _stored(queue, batch, records)
                 if self._refusals.has_stored(queue.client, queue.stream):
@@ -258,25 +256,15 @@ class Publisher:
             del self._queues[queue.key]
             self._be_due()
 
-    def _encoded(self, queue: Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
-        """Records, and what they are of: the messages up to one that no record takes. That one is refused alone, in its
-        turn, so that answers have the order of the messages."""
-        bytes_max = self._message_bytes_max
-        if all(is_plain(each, queue.subject, bytes_max) for each in batch):
-            return records_of([each.message.value for each in batch]), batch, _NOTHING
-        records: list[bytes] = []
-        pack = RECORD_HEAD.pack
-        for at, pending in enumerate(batch):
-            try:
-                if pending.refusal:
-                    raise UnstorableError(pending.refusal)
-                payload, headers = stored(pending.message, queue.subject, bytes_max)
-            except UnstorableError as error:
-                taken = max(at, 1)
-                queue.waiting.extendleft(reversed(batch[taken:]))
-                return records, batch[:taken], refused(Status.TOO_BIG_MESSAGE_PAYLOAD, str(error))
-            records.append(pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers)
-        return records, batch, _NOTHING
+    def _records_of(self, queue: Queue, batch: list[Pending]) -> tuple[list[bytes], list[Pending], Outcome]:
+        """Records, and their messages: those in front of the first message that cannot be stored. That message is
+        refused alone, in its turn, so that answers have the order of the messages."""
+        records, refusal = encode_some(batch, queue.subject, self._message_bytes_max)
+        if not refusal:
+            return records, batch, _NOTHING
+        taken = max(len(records), 1)
+        queue.waiting.extendleft(reversed(batch[taken:]))
+        return records, batch[:taken], refused(Status.TOO_BIG_MESSAGE_PAYLOAD, refusal)
 
     def _tell_some(self) -> None:
         """Whoever waits hears what became of it. There is room again when all of a batch have."""

@@ -28,7 +28,7 @@ from shardd.doors.liftbridge.health import HEALTH, REFLECTION, Health, reflectio
 from shardd.doors.liftbridge.idle_pauses import IdlePauses
 from shardd.doors.liftbridge.main import SECTION
 from shardd.doors.liftbridge.metadata_rpcs import Broker, MetadataRpcs
-from shardd.doors.liftbridge.nats import Nats
+from shardd.doors.liftbridge.nats.forms import Nats
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.partitions import Partitions
 from shardd.doors.liftbridge.publish_rpcs import PublishRpcs

@@ -21,7 +21,7 @@ from shardd.protocol.errors import Status
 from shardd.protocol.liftbridge import api
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.protocol.liftbridge.envelope import encode_ack, encode_publish
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import StreamInfo
 
 _LINE_S: Final = 10.0  # between lines about others that have not got a message
@@ -132,7 +132,7 @@ class Spread:
         client: DoorClient,
         stream: StreamInfo,
         partition: int,
-        message: NewMessage,
+        message: LiftbridgeMessage,
         request: Any,
         expected_offset: int,
         done: Done,
@@ -202,6 +202,6 @@ def _enveloped(request: Any) -> bytes:
     return encode_publish(message)
 
 
-def message_of(request: Any, subject: str) -> NewMessage:
+def message_of(request: Any, subject: str) -> LiftbridgeMessage:
     headers = dict(request.headers) if request.headers else {}
-    return NewMessage(request.value, request.key, headers, subject)
+    return LiftbridgeMessage(request.value, request.key, headers, subject)

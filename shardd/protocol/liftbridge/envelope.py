@@ -20,7 +20,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from shardd.protocol.liftbridge import api
-from shardd.protocol.liftbridge.records import NewMessage
+from shardd.protocol.liftbridge.records import LiftbridgeMessage
 
 HEAD: Final = struct.Struct(">4sBBBB")
 MAGIC: Final = b"\xb9\x0e\x43\xb4"
@@ -46,8 +46,8 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     ack_policy: int
     expected_offset: int
 
-    def message(self, subject: str, reply: str) -> NewMessage:
-        return NewMessage(self.value, self.key, self.headers, subject, reply)
+    def message(self, subject: str, reply: str) -> LiftbridgeMessage:
+        return LiftbridgeMessage(self.value, self.key, self.headers, subject, reply)
 
 
 def decode_publish(data: bytes) -> Published | None:

@@ -4,7 +4,7 @@ value is the payload, so that every native reader gets it; key, subject and head
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from shardd.protocol.liftbridge import api
 from shardd.protocol.limits import USER_HEADERS_BYTES_MAX
+from shardd.protocol.record_layout import RECORD_HEAD
 
 RESERVED: Final = frozenset({"subject", "reply"})
 """Headers that readers get from the subjects of a message; those of a publisher are dropped, as Liftbridge does."""
@@ -26,15 +27,16 @@ _PIECE: Final = "lb.x"  # with a number: pieces of an encoded `Message` with wha
 _NATIVE: Final = "native."  # before names of a native producer that Liftbridge reserves
 _UNREADABLE: Final = "native.headers"
 _EMPTY_PAYLOAD: Final = b"\x00"
+_NO_ID: Final = bytes(16)
 _PART_BYTES_MAX: Final = 255
 _PART: Final = struct.Struct("<BI")  # kind, length
 _Message: Final = api.message_class("Message")
 _RAW, _STRING, _UINT8 = 1, 2, 9
 
 
-class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """What is published. `headers`: without RESERVED ones, which readers get from `subject`, where it arrived, and
-    `reply_subject`. A `subject` of "" is that of its partition."""
+class LiftbridgeMessage(msgspec.Struct, frozen=True, gc=False):
+    """A published message. `headers` has no RESERVED header: readers get these from `subject`, on which the message
+    arrived, and `reply_subject`. A `subject` of "" means the subject of the partition."""
 
     value: bytes
     key: bytes = b""
@@ -43,12 +45,24 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     reply_subject: str = ""
 
 
-class UnstorableError(Exception):
-    """A message with more than a record can have."""
+class RecordTooLargeError(Exception):
+    """A message that is larger than a record can be."""
 
 
-def stored(message: NewMessage, partition_subject: str, payload_bytes_max: int) -> tuple[bytes, bytes]:
-    """The payload and the user headers of the record. UnstorableError."""
+def encode_records(
+    messages: Iterable[LiftbridgeMessage], partition_subject: str, payload_bytes_max: int
+) -> Iterator[bytes]:
+    """The native record of each message, without id, offset and times: the engine writes these.
+
+    RecordTooLargeError."""
+    pack = RECORD_HEAD.pack
+    for message in messages:
+        payload, headers = stored(message, partition_subject, payload_bytes_max)
+        yield pack(0, _NO_ID, 0, 0, 0, len(headers), len(payload), 0) + payload + headers
+
+
+def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max: int) -> tuple[bytes, bytes]:
+    """The payload and the user headers of the record. RecordTooLargeError."""
     payload, parts = message.value, []
     if not payload:
         payload = _EMPTY_PAYLOAD
@@ -86,22 +100,22 @@ def stored(message: NewMessage, partition_subject: str, payload_bytes_max: int) 
     if len(block) > USER_HEADERS_BYTES_MAX:
         payload, block = _whole(message, subject), _entry(_WHOLE, b"\x01", _UINT8)
     if len(payload) > payload_bytes_max:
-        raise UnstorableError(f"a record takes {payload_bytes_max} bytes, this message has {len(payload)}")
+        raise RecordTooLargeError(f"a record takes {payload_bytes_max} bytes, this message has {len(payload)}")
     return payload, block
 
 
-def loaded(payload: bytes, block: bytes, partition_subject: str) -> NewMessage:
+def loaded(payload: bytes, block: bytes, partition_subject: str) -> LiftbridgeMessage:
     """The message of a record, whoever wrote it: native producers may write anything that they like, also what begins
     as our names do, so nothing here is an error."""
     try:
         entries = dict(_entries(block))
     except (struct.error, ValueError):
-        return NewMessage(payload, headers={_UNREADABLE: block}, subject=partition_subject)
+        return LiftbridgeMessage(payload, headers={_UNREADABLE: block}, subject=partition_subject)
     if _WHOLE in entries:
         whole = _decoded(payload)
         if whole is not None:
             subject = whole.subject or partition_subject
-            return NewMessage(whole.value, whole.key, _unreserved(whole.headers), subject, whole.replySubject)
+            return LiftbridgeMessage(whole.value, whole.key, _unreserved(whole.headers), subject, whole.replySubject)
     rest = _decoded(b"".join(_pieces_of(entries))) or _Message()
     headers = {}
     for name, value in entries.items():
@@ -110,7 +124,7 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> NewMessage:
         elif not name.startswith(_OWN):
             headers[_NATIVE + name if name in RESERVED else name] = value
     headers.update(_unreserved(rest.headers))
-    return NewMessage(
+    return LiftbridgeMessage(
         b"" if _EMPTY in entries and payload == _EMPTY_PAYLOAD else payload,
         rest.key or entries.get(_KEY, b""),
         headers,
@@ -119,7 +133,7 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> NewMessage:
     )
 
 
-def _whole(message: NewMessage, subject: str) -> bytes:
+def _whole(message: LiftbridgeMessage, subject: str) -> bytes:
     encoded: bytes = _Message(
         key=message.key,
         value=message.value,

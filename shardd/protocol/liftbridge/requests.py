@@ -1,5 +1,5 @@
 """What the door for Liftbridge asks the workers, and what it hears: commands in the name of a client
-(`shardd/transport/door/commands.py`), and tasks that are the server's own (`shardd/transport/door/tasks.py`). They have
+(`shardd/dispatch/door/commands.py`), and tasks that are the server's own (`shardd/dispatch/door/tasks.py`). They have
 no form on the classic wire. Where a refusal has a text of Liftbridge, the door gives it; statuses are those here."""
 
 from __future__ import annotations

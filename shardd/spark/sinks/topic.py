@@ -1,5 +1,15 @@
 """format("shardd") for `write` and `writeStream`: rows into a topic. Tasks encode Arrow batches natively and send them;
-the driver records in the sink's journal which batch is stored as a whole. docs/spark.md says what is promised."""
+the driver records in the sink's journal which batch is stored as a whole. docs/spark.md says what is promised.
+
+What decides that a batch is stored:
+
+- The newest record of the journal. `commit` on the driver appends it (`Journal.finish`) when all tasks have had their
+  acknowledgements. A task of this batch or of an earlier one sends nothing (`RowsSent.stored_before`).
+- Without a journal nothing does: a batch that Spark repeats is sent again.
+- Before the record is there, a repeated task sends its rows again: with other ids, or with the same ids at
+  `semantics=stable-ids`. At `semantics=idempotent` the numbers of the task's producer decide which of its rows the
+  server stores (topic_once.py), and where numbers cannot tell, the ids in the log (topic_stored.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +25,7 @@ from pyspark.sql.types import StructType
 from shardd.spark import python_worker
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
-from shardd.spark.sinks.topic_journal import Journal, Places, State
+from shardd.spark.sinks.topic_journal import Journal, JournalState, Places
 from shardd.spark.sinks.topic_once import OnceDone, OnceTask, OnceWork
 from shardd.spark.sinks.topic_options import Semantics, SinkOptions
 from shardd.spark.sinks.topic_rows import RowEncoder, check_columns
@@ -61,12 +71,12 @@ def seed_of(work: Work, task: int) -> bytes:
 
 
 def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -> RowsSent:
-    """One task. All rows are acknowledged when it returns. `RowError`, `DeliveryError`, `TakenOverError`."""
+    """One task. All rows are acknowledged when it returns. `RowError`, `FrameDeliveryError`, `TakenOverError`."""
     python_worker.settle()
     server = SinkServer(options)
     once = options.semantics is Semantics.IDEMPOTENT
     try:
-        state = State("", -1, 0)
+        state = JournalState("", -1, 0)
         if options.journal is not None and work.run:
             ends_of = (lambda before: _first_ends(server, options, work, before)) if once else None
             state = Journal(server, options.journal, work.application).begin(work.run, ends_of)
@@ -93,7 +103,7 @@ def write(options: SinkOptions, work: Work, batches: Iterator[pa.RecordBatch]) -
         return RowsSent(work.application, work.run, sender.rows, stored_before=False)
 
 
-def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: State) -> Places:
+def _first_ends(server: SinkServer, options: SinkOptions, work: Work, before: JournalState) -> Places:
     """Where the partitions end before the first row. `JournalGoneError`."""
     if work.batch > 0 and not work.single and not before.run:
         raise JournalGoneError(

@@ -77,8 +77,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     claim: Claim | None = None
 
 
-class State(msgspec.Struct, frozen=True):
-    """What the newest records say; `run` is "" in the beginning."""
+class JournalState(msgspec.Struct, frozen=True):
+    """The state of a sink according to its newest records. `run` is "" before the first record."""
 
     run: str
     done: int
@@ -95,7 +95,7 @@ class Journal:
         self._name = TopicName(stream, topic_of(application))
         self._application = application
 
-    def begin(self, run: str, first_ends: Callable[[State], Places] | None = None) -> State:
+    def begin(self, run: str, first_ends: Callable[[JournalState], Places] | None = None) -> JournalState:
         """What is stored, once `run` is the one that writes. `first_ends`: where the partitions end, for a sink that
         stores rows once. `TakenOverError`."""
         state = state_of(self._newest(NEWEST))
@@ -112,14 +112,14 @@ class Journal:
             state = replace(state, ends=ends, tasks=tasks)
         return state
 
-    def look(self, run: str, count: int = HISTORY) -> State:
+    def look(self, run: str, count: int = HISTORY) -> JournalState:
         """What its newest records say. `TakenOverError`."""
         state = state_of(self._newest(count))
         if state.run != run:
             raise self._taken_over()
         return state
 
-    def claim(self, run: str, claim: Claim) -> State:
+    def claim(self, run: str, claim: Claim) -> JournalState:
         """Which producers the tasks have then; of several claims of a task the first one counts. `TakenOverError`."""
         state = self.look(run)
         self._append(Record(run, state.done, state.rows, claim=claim))
@@ -191,16 +191,16 @@ class Journal:
         )
 
 
-def state_of(records: list[Record]) -> State:
+def state_of(records: list[Record]) -> JournalState:
     """`done` never falls: a run that began while another one ended may have written an older one."""
     if not records:
-        return State("", -1, 0)
+        return JournalState("", -1, 0)
     best = max(records, key=lambda each: each.done)
     ends: Places | None = None
     for each in records:
         if each.done == best.done and each.ends is not None:
             ends = each.ends if ends is None else _earlier(ends, each.ends)
-    return State(records[-1].run, best.done, best.rows, ends, _tasks_of(records))
+    return JournalState(records[-1].run, best.done, best.rows, ends, _tasks_of(records))
 
 
 def _tasks_of(records: list[Record]) -> dict[int, TaskProducer]:

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.runtime.boot import boot_id
 from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, Places, State, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, Places, TakenOverError, TaskProducer
 from shardd.spark.sinks.topic_options import SinkOptions
 from shardd.spark.sinks.topic_rows import Numbers, RowEncoder
-from shardd.spark.sinks.topic_sender import DeliveryError, OtherContentError, ProducerEndedError, Sender
+from shardd.spark.sinks.topic_sender import FrameDeliveryError, OtherContentError, ProducerEndedError, Sender
 from shardd.spark.sinks.topic_server import SinkServer, keep, kept
 from shardd.spark.sinks.topic_stored import find
 
@@ -63,7 +63,7 @@ class _Kept:
 class OnceTask:
     """One attempt. `state`: what the journal says when it begins."""
 
-    def __init__(self, options: SinkOptions, work: OnceWork, encoder: RowEncoder, state: State) -> None:
+    def __init__(self, options: SinkOptions, work: OnceWork, encoder: RowEncoder, state: JournalState) -> None:
         if work.task >= TASKS_MAX:
             raise RowError(
                 f"the batch has more than {TASKS_MAX} tasks, but with semantics 'idempotent' each needs a producer:"
@@ -84,7 +84,7 @@ class OnceTask:
         self._dropped = False  # there were batches that are not kept any more
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> OnceDone:
-        """`RowError`, `DeliveryError`, `TakenOverError`, `UnprovableError`."""
+        """`RowError`, `FrameDeliveryError`, `TakenOverError`, `UnprovableError`."""
         with self._sender:
             for batch in batches:
                 if batch.num_rows:
@@ -135,7 +135,7 @@ class OnceTask:
             if self._dropped and "id" in self._kept[0].rows.schema.names:  # which of equal ids is stored?
                 if isinstance(fault, OtherContentError):
                     self._next_epoch(str(fault))  # the numbers of this one would lead the next attempt here again
-                raise DeliveryError(f"{fault}; the task has to begin again with its first row") from fault
+                raise FrameDeliveryError(f"{fault}; the task has to begin again with its first row") from fault
             self._next_epoch(str(fault))
             try:
                 for each in self._kept:
@@ -173,7 +173,7 @@ class OnceTask:
         """No other attempt can store anything when this returns, and what they have stored is known."""
         self._epochs += 1
         if self._epochs > EPOCHS_MAX:
-            raise DeliveryError(f"{fault}, also after {EPOCHS_MAX} new epochs: is the query running twice?")
+            raise FrameDeliveryError(f"{fault}, also after {EPOCHS_MAX} new epochs: is the query running twice?")
         server, work = SinkServer(self._options), self._work
         assert self._options.journal is not None
         journal = Journal(server, self._options.journal, work.application)

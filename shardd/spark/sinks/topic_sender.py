@@ -34,8 +34,8 @@ _AGAIN: Final = {
 }
 
 
-class DeliveryError(ConnectionError):
-    """A frame was refused for good, or could not be delivered in its time."""
+class FrameDeliveryError(ConnectionError):
+    """A frame that the server refuses for good, or that was not delivered within its time."""
 
 
 class ProducerEndedError(RuntimeError):
@@ -72,7 +72,7 @@ class Sender:
         self._drop()
 
     def send(self, frame: Frame) -> None:
-        """Waits while too many are on their way. `DeliveryError`."""
+        """Waits while too many are on their way. `FrameDeliveryError`."""
         self._unanswered.append(frame)
         self._work(self._options.in_flight - 1)
 
@@ -89,7 +89,7 @@ class Sender:
         self._unanswered.clear()
 
     def flush(self) -> Connection | None:
-        """Until all are answered; gives the connection away. `DeliveryError`."""
+        """Until all are answered; gives the connection away. `FrameDeliveryError`."""
         self._work(0)
         connection, self._connection = self._connection, None
         return connection
@@ -105,7 +105,7 @@ class Sender:
             except (ConnectionFailedError, ShardError) as error:
                 self._drop()
                 self._wait_after(error)
-            except (ProducerEndedError, DeliveryError):
+            except (ProducerEndedError, FrameDeliveryError):
                 self._drop()
                 raise
 
@@ -133,7 +133,7 @@ class Sender:
         self._failures, self._until_s = 0, None
 
     def _judge(self, frame: Frame, made: Produced) -> None:
-        """`ProducerEndedError`, `DeliveryError`."""
+        """`ProducerEndedError`, `FrameDeliveryError`."""
         place = f"partition {frame.partition} of '{self._options.topic}'"
         if made.kind is ProducedKind.DUPLICATE and not made.count:
             raise OtherContentError(f"{place} does not know any more what batch {frame.number} has stored")
@@ -146,7 +146,7 @@ class Sender:
                 self.ends[frame.partition] = max(self.ends.get(frame.partition, 0), made.first + made.count)
             return
         if made.kind is ProducedKind.REFUSED_AT_MEMORY:
-            raise DeliveryError(
+            raise FrameDeliveryError(
                 f"'{self._options.topic}' has the level memory, which may lose what it has acknowledged: semantics"
                 " 'idempotent' needs the level written or durable"
             )
@@ -158,7 +158,7 @@ class Sender:
         self._connection, self._sent = None, 0
 
     def _wait_after(self, error: ConnectionFailedError | ShardError) -> None:
-        """Before the next attempt. `DeliveryError` when there is to be none."""
+        """Before the next attempt. `FrameDeliveryError` when there is to be none."""
         place = f"'{self._options.topic}'"
         if isinstance(error, ShardError) and error.status not in _AGAIN:
             needed = ""
@@ -166,13 +166,13 @@ class Sender:
                 needed = "; semantics 'idempotent' needs a server that has send_once_digest (0x53440015): upgrade it"
             if error.status is Status.UNAUTHORIZED:
                 needed = f"; the user may not send: {needed_right('send_messages', self._options.topic)}"
-            raise DeliveryError(f"rows cannot be sent to {place}: {error}{needed}") from error
+            raise FrameDeliveryError(f"rows cannot be sent to {place}: {error}{needed}") from error
         now = time.monotonic()
         if self._until_s is None:
             self._until_s = now + self._options.delivery_timeout_s
         pause = min(_PAUSE_S * 2 ** min(self._failures, _DOUBLED_MAX), _PAUSE_MAX_S)
         if now + pause > self._until_s:
-            raise DeliveryError(
+            raise FrameDeliveryError(
                 f"rows could not be sent to {place} within {self._options.delivery_timeout_s:g} s (option"
                 f" 'deliveryTimeoutMs'): {error}"
             ) from error

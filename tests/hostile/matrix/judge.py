@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-import psutil
 
 from tests.hostile.matrix.crowd import Order
 from tests.hostile.matrix.door import Client
@@ -22,6 +21,7 @@ from tests.hostile.matrix.lines import Line
 from tests.hostile.matrix.memory import QUIC_SHARE, process_bytes_max
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import MatrixServer
+from tests.support.memory import shared_out_bytes
 
 READY_S: Final = 180.0  # a crowd at nice 19 on a busy machine
 COME_BYTES_MAX: Final = 3 << 20  # of a connection: about half of what the kernel lets a receive buffer grow to
@@ -99,10 +99,10 @@ class Watch:
     rested_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rested_bytes = self._resident_bytes()
+        self.rested_bytes = shared_out_bytes(self.server.processes())
 
     def process_bytes(self) -> int:
-        return self._resident_bytes() - self.rested_bytes
+        return shared_out_bytes(self.server.processes()) - self.rested_bytes
 
     def kernel_bytes(self, door: str) -> tuple[int, int]:
         """Of the server's sockets of this door, also of connections that have no process any more: what is sent, and
@@ -117,13 +117,6 @@ class Watch:
             )
         found = [[_signed(number) for number in each] for each in _MEMORY.findall(told)]
         return sum(sum(sent) for _, *sent in found), sum(come for come, *_ in found)
-
-    def _resident_bytes(self) -> int:
-        total = 0
-        for process in self.server.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
-        return total
 
 
 def _signed(number: str) -> int:

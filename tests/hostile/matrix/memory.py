@@ -21,7 +21,7 @@ class Part(NamedTuple):
     expression: str
 
 
-_PLACES: Final = "shardd/transport/door/places.py"
+_PLACES: Final = "shardd/dispatch/door/places.py"
 _HTTP: Final = "shardd/doors/http"
 _LIFTBRIDGE: Final = "shardd/doors/liftbridge"
 _QUIC: Final = "shardd/doors/quic/listener.py"
@@ -51,8 +51,8 @@ SUMS: Final[dict[str, tuple[Part, ...]]] = {
         _AT_A_WORKER,
     ),
     "nats": (
-        Part("what one user has sent", f"{_LIFTBRIDGE}/nats_server.py", "UNREAD_BYTES_MAX // USER_SHARE"),
-        Part("what one user does not take", f"{_LIFTBRIDGE}/nats_server.py", "UNSENT_BYTES_MAX // USER_SHARE"),
+        Part("what one user has sent", f"{_LIFTBRIDGE}/nats/server.py", "UNREAD_BYTES_MAX // USER_SHARE"),
+        Part("what one user does not take", f"{_LIFTBRIDGE}/nats/server.py", "UNSENT_BYTES_MAX // USER_SHARE"),
         Part("messages that are not stored", f"{_LIFTBRIDGE}/publishing.py", "PENDING_BYTES_MAX"),
         Part("batches at workers", f"{_LIFTBRIDGE}/publishing.py", "UNDER_WAY_BYTES_MAX"),
     ),

@@ -1,0 +1,66 @@
+/* What a partition says of itself and of its segments. */
+#include "log/partition/state.h"
+
+#include "log/segment_reader.h"
+
+uint64_t partition_namespace(const partition *p) { return p->ns; }
+
+uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
+
+uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
+
+bool partition_is_sparse(const partition *p) { return p->sparse; }
+
+uint64_t partition_active_start(const partition *p) {
+    return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
+}
+
+bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
+    const segment *s = segment_find(&p->segments, start);
+    if (s == NULL || s == segment_active(&p->segments)) return false;
+    *next = s[1].start_offset;
+    return true;
+}
+
+uint64_t partition_size_bytes(const partition *p) { return p->size_bytes; }
+
+uint64_t partition_messages(const partition *p) { return p->messages; }
+
+uint32_t partition_state(const partition *p) { return p->state; }
+
+partition_level partition_level_of(const partition *p) { return p->level; }
+
+uint64_t partition_suspect(const partition *p) { return p->suspect; }
+
+uint64_t partition_segment_of(const partition *p, uint64_t offset) {
+    const segment *s = segment_find(&p->segments, offset);
+    return s != NULL ? s->start_offset : 0;
+}
+
+uint32_t partition_segment_count(const partition *p) { return p->segments.count; }
+
+bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
+    if (i >= p->segments.count) return false;
+    const segment *s = &p->segments.items[i];
+    bool active = i + 1 == p->segments.count;
+    *out = (segment_info){.start_offset = s->start_offset,
+                          .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
+                          .count = active ? s->count - p->journal.count : s->count,
+                          .first_timestamp = s->first_timestamp,
+                          .last_timestamp = s->last_timestamp,
+                          .absent = s->absent,
+                          .layout = s->layout,
+                          .counted_us = s->counted_us};
+    return true;
+}
+
+bool partition_change_layout(partition *p, uint64_t start_offset, const segment_layout *layout) {
+    segment *s = segment_find(&p->segments, start_offset);
+    bool sealed = s != NULL && s->start_offset == start_offset && s != segment_active(&p->segments);
+    return sealed && !p->closed && segment_change_layout(s, layout);
+}
+
+void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp) {
+    segment *s = segment_find(&p->segments, start_offset);
+    if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
+}

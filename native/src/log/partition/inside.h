@@ -1,0 +1,272 @@
+/* What a partition is made of; private to this folder. */
+#ifndef SHARDD_PARTITION_INSIDE_H
+#define SHARDD_PARTITION_INSIDE_H
+#include "log/id_window.h"
+#include "log/index_cache.h"
+#include "log/manifest.h"
+#include "log/offsets.h"
+#include "log/partition.h"
+#include "base/status.h"
+#include "log/segment.h"
+
+#define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */
+#define DAMAGED_MAX 1024u               /* ranges known to be damaged */
+#define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
+#define RESERVE_BYTES_MIN (1u << 20)    /* at the other levels: blocks behind the end of a log of that many bytes, */
+#define RESERVE_BYTES_MAX (8u << 20)    /* so many at most, */
+#define RESERVE_BATCH_BYTES (32u << 10) /* when so many are appended at once */
+#define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
+#define DIRECTORY_LEVELS 7u             /* the partition's directory and the ancestors that a sync covers */
+#define STATS_STORE(p, field, value) \
+    do { \
+        if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
+    } while (0)
+
+/* A file beside the log that could not be read. */
+typedef struct partition_side {
+    int error;       /* 0: it could */
+    int64_t next_us; /* when it is tried again, at the earliest */
+} partition_side;
+/* Whether it is time to try once more what has failed. */
+bool side_is_due(partition_side *side);
+void side_failed(partition_side *side, int error);
+/* Room, descriptors, memory: an error that passes by itself. */
+bool side_passes(int error);
+/* Not made by this server, or not for it: never moved. */
+bool side_is_foreign(int error);
+
+/* A large batch on its way (partition_append_part). What is written of it stands behind the records of the active
+ * segment, as what a failed write leaves: nobody sees it, and who appends something else cuts it. */
+typedef struct append_parts {
+    const uint8_t *messages;
+    uint64_t segment, log_end; /* where it was begun: start of the active segment, its bytes, the next offset */
+    uint64_t first_offset, timestamp;
+    uint64_t assigned, written; /* bytes */
+    uint32_t records;           /* assigned */
+    index_entry *entries;       /* of these */
+    bool cut;                   /* it does not stand there any more */
+    bool anew;                  /* it was begun a second time */
+    uint32_t status;            /* why a part could not be written */
+} append_parts;
+
+struct partition {
+    uint64_t ns;
+    uint64_t incarnation;
+    char *directory;
+    const disk *disk;
+    struct room *room;
+    partition_stats *stats;
+    id_source *ids;
+    uint64_t segment_size_bytes; /* at which segments are sealed, */
+    uint64_t default_size_bytes; /* without a limit of its own */
+    uint64_t roll_at_us;         /* when the active segment is too old to grow; UINT64_MAX: never, or it is empty */
+    partition_level level;
+    uint32_t damaged_count;
+
+    uint64_t next_offset;
+    uint64_t size_bytes;     /* from the log start on */
+    uint64_t messages;       /* the same */
+    uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
+    segment_set segments;
+    index_cache index;     /* of the active segment */
+    uint64_t reserved_end; /* blocks of the active .log are there up to here; 0: not known */
+    uint64_t stale_end;    /* the active .log has bytes behind its records up to here; 0: none */
+    bool stale_zeroed;     /* they are zero, hence no records: allocated ahead, or what a failed write left */
+    bool allocate_ahead;   /* at `durable`, until the file system refuses; again with the next segment */
+    bool reserve_ahead;    /* the same at the other levels */
+    bool roll_pending;     /* the active segment is sealed, the next one could not be made yet */
+    bool sparse;           /* a segment has, or had, offsets without a record */
+    bool covers_producers; /* the running sync brings log and producers to the device */
+    bool unproduced;       /* it had no record when it was opened */
+    append_parts *parts;   /* NULL: there is no large batch on its way */
+
+    damaged_range *damaged; /* ascending; NULL until the first */
+    uint64_t suspect;       /* start of the segment whose index was last seen to contradict its log */
+    struct {                /* what the running poll or window misses; length 0: nothing */
+        segment_want want;
+        uint64_t segment; /* its start */
+    } missing;
+    struct {
+        uint8_t *bytes; /* the last records of the active segment; the file ends before them */
+        size_t capacity;
+        uint64_t length, count; /* bytes, records */
+        uint64_t messages_max, bytes_max;
+        journal_memory *memory;
+    } journal;
+    offsets offsets;
+    partition_side offsets_side, producers_side;
+    uint64_t opened_end;  /* of the log when it was opened: no stored offset of that time is above it */
+    id_window *window;    /* NULL: ids are not compared */
+    producers *producers; /* NULL: none has sent anything */
+    producer_memory *producing;
+    poll_cursor *cursors; /* of answers on their way */
+
+    uint64_t durable_offset;
+    uint64_t sync_target;      /* durable_offset when the running sync succeeds */
+    uint32_t dirty_from;       /* no segment before this place is dirty */
+    uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
+    bool marker_dirty;         /* the incarnation marker is not known to be on the device */
+    bool sync_running, sync_failed;
+    uint64_t found_end;  /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
+    int sync_open_error; /* of the device: a file that the running sync needs cannot be opened */
+    bool sync_covers;    /* the running sync has all names, logs and offsets */
+
+    /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
+    manifest_checkpoint checkpoint, checkpoint_target;
+    uint64_t checkpoint_written_bytes; /* what its manifest knows */
+
+    struct {                      /* where the log begins for everybody (start.c) */
+        uint64_t offset;          /* 0, or the log start: what lies before it is gone, or waits for that */
+        uint32_t hidden;          /* segments wholly before it */
+        uint64_t bytes, count;    /* before it in its own segment, bytes and records */
+        uint64_t expires_at_us;   /* no message expires before; UINT64_MAX: there is no expiry */
+        uint64_t written, synced; /* as the manifests have it; on the device */
+        uint64_t sync_target;     /* `synced` when the running sync succeeds */
+        uint64_t settled;         /* acknowledged more than a second ago */
+        struct {
+            uint64_t end; /* what was acknowledged then */
+            int64_t at_us;
+        } settling[4];   /* looks of the last second */
+        bool held;       /* stored offsets hold back what has expired */
+        bool limit_held; /* and what a size or a count wants to go, since the last step */
+        uint64_t leased; /* files with messages from there on stay for a reader */
+    } start;
+    partition_limits limits;
+    expiry_clock *clock;
+
+    bool closed;
+    bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
+    uint32_t state;
+    uint32_t references;
+};
+
+/* Around the write of a group (producing.c): before it (0 or a status), when it failed, when it is there. */
+uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
+/* Of a group for this segment. It may open a file, and for want of descriptors that closes another one, the log too: so
+ * `fd` is that of the log afterwards. */
+uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd);
+void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
+void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
+int partition_open_producers(partition *p); /* 0, or -1 and errno */
+/* The same, and what becomes of an error is in `producers_side`. */
+void partition_find_producers(partition *p);
+/* What could not be read is tried again, now and then. 0, or the status of who needs it. */
+uint32_t partition_look_for_producers(partition *p);
+/* Before something is stored without them. 0, or the status: they may be told later. */
+uint32_t partition_part_with_producers(partition *p);
+/* Reads the stored offsets; what becomes of an error is in `offsets_side`. True: some were changed, a sync is due. */
+bool partition_open_offsets(partition *p);
+uint32_t partition_look_for_offsets(partition *p);
+/* 0, or 10002: what is stored cannot be read. */
+static inline uint32_t partition_have_offsets(partition *p) {
+    return __builtin_expect(p->offsets_side.error == 0, true) ? 0 : partition_look_for_offsets(p);
+}
+void partition_free_producers(partition *p);
+/* Moves the log start up to `offset`, at most to the end of what polls see. */
+void partition_move_start(partition *p, uint64_t offset);
+/* The same, also beyond what polls see: what is before it is not there any more. */
+void partition_hide(partition *p, uint64_t offset);
+/* Brings it to where it has to be now, by the age of messages and the stored offsets. */
+void partition_expire(partition *p);
+/* `wanted`, or how far the messages are that stored offsets may still hold back: those up to `held_age`. False: an
+ * index cannot be read now. */
+bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held);
+static inline void partition_expire_due(partition *p) {
+    if (p->start.expires_at_us != UINT64_MAX) partition_expire(p);
+}
+/* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
+static inline void partition_barrier_moved(partition *p) {
+    if (p->start.held) p->start.expires_at_us = 0;
+}
+/* By the believed clock; 0 without one. */
+uint64_t partition_now(const partition *p);
+/* Whether a time is further ahead than any clock of this server says (docs/adr/0135-times-that-are-ahead.md). */
+bool partition_is_ahead(const partition *p, uint64_t timestamp, uint64_t now);
+/* segment.h's counted_us of what is sealed or begun `now`, with such a time: 0 unless that is ahead. */
+uint64_t partition_counted_at(const partition *p, uint64_t timestamp, uint64_t now);
+/* When a record of the segment with that timestamp counts as stored, by the believed clock, which says `now`. */
+uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, uint64_t now);
+/* The same of the first record of the active segment, as far as that decides when it is sealed. */
+uint64_t partition_began(const segment *s);
+/* Seals the active segment and makes the next one. 0 or a status. */
+uint32_t partition_roll(partition *p, uint64_t now_us);
+/* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
+ * long as they cannot be read all count as behind. */
+static inline uint64_t partition_barrier(partition *p) {
+    return p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : 0;
+}
+/* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
+uint64_t partition_first_read(const partition *p);
+/* The window has ids of messages before `end`: a restart reads them in their segments. */
+bool partition_window_holds(partition *p, uint64_t end);
+/* Renames the files of the segment into the trash, its log first. */
+bool partition_remove_files(partition *p, segment *s, const char *trash);
+/* They are gone: the first `count` segments are none any more. */
+void partition_forget_segments(partition *p, uint32_t count);
+/* Copies a group into the journal. False when it would fill it or there is no memory. */
+bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
+void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
+/* space.c */
+void partition_space_begins(partition *p); /* with a new active segment, or another level */
+void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
+void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
+/* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
+void partition_sync_now(partition *p);
+/* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. */
+int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us);
+/* A sync begins; `covers`: when it succeeds names, log and index of now are on the device. */
+void partition_checkpoint_begin(partition *p, bool covers);
+/* It has succeeded: a checkpoint is written when it is worth it. */
+void partition_checkpoint_done(partition *p);
+/* Where the last `count` offsets before `end` start, isolated ranges (`damaged_too`: all ranges) not counted. */
+uint64_t partition_last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too);
+/* The last such range that begins below `end`; NULL: there is no such range. */
+const damaged_range *partition_passed_over_below(const partition *p, uint64_t end, bool damaged_too);
+/* `offset`, or where the isolated ranges end that hold it. */
+uint64_t partition_skip_isolated(const partition *p, uint64_t offset);
+/* Start of the first isolated range that ends behind `offset`; UINT64_MAX: none. */
+uint64_t partition_next_isolated(const partition *p, uint64_t offset);
+/* `offset`, or where damage starts that ends there and is not isolated (isolated ranges between do not count). */
+uint64_t partition_before_damage(const partition *p, uint64_t offset);
+/* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
+static inline bool partition_doubt(partition *p, segment *s) {
+    p->suspect = s->start_offset;
+    s->pages = 0;
+    return false;
+}
+/* Notes what the poll has to wait for. False, as if it could not be read: whoever began the poll looks here. */
+static inline bool partition_miss(partition *p, const segment *s, segment_part part, uint64_t from, uint64_t length) {
+    p->missing.want = (segment_want){part, from, length};
+    p->missing.segment = s->start_offset;
+    return false;
+}
+/* Bytes of the plain log of a segment. False as above, also when they cannot be read. */
+bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length);
+/* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the
+ * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
+ * read. */
+bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
+/* The two below, where some offsets have no record (search.c). */
+bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
+bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
+/* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
+ * no look at the index. False as above. */
+static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
+    *k = offset - s->start_offset;
+    return s->absent == 0 || partition_sparse_entry_of(p, s, offset, k);
+}
+/* The offset of entry `k`; k == count: where the segment ends. False as above. */
+static inline bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
+    *offset = s->start_offset + k;
+    return s->absent == 0 || partition_sparse_offset_of(p, s, k, offset);
+}
+/* Entry `k` is in memory: it has not been on a device. */
+bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
+/* The timestamp of entry `k`. False as above. */
+bool partition_timestamp_of(partition *p, segment *s, uint64_t k, uint64_t *timestamp);
+typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;
+/* First record in [low, high) of the segment whose key (offsets: relative) is >= bound; `high` when none is. False as
+ * above. */
+bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
+                            uint64_t *found);
+#endif

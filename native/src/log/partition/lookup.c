@@ -1,0 +1,54 @@
+/* See lookup.h. */
+#include "log/partition/lookup.h"
+
+/* Goes back over the records of the segment below `end` until `*count` is 0 or its beginning is reached. */
+static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged_too, uint64_t *count,
+                            uint64_t *start) {
+    while (*count > 0 && end > s->start_offset) {
+        const damaged_range *r = partition_passed_over_below(p, end, damaged_too);
+        uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
+        if (low < end) {
+            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
+            uint64_t taken = last - first < *count ? last - first : *count;
+            *count -= taken;
+            if (!partition_offset_of(p, s, last - taken, start)) return false;
+        }
+        end = low > s->start_offset && r->start > s->start_offset ? r->start : s->start_offset;
+    }
+    return true;
+}
+
+static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
+    *start = p->sparse ? end : partition_last_of_dense(p, end, count, damaged_too);
+    if (!p->sparse) return true;
+    for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
+        segment *s = &p->segments.items[i];
+        if (s->start_offset >= end) continue;
+        if (!last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), damaged_too, &count, start))
+            return false;
+    }
+    return true;
+}
+
+bool partition_last_readable(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
+    return last_of(p, end, count, false, start);
+}
+
+bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *start) {
+    return last_of(p, end, count, true, start);
+}
+
+bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
+    for (bool again = true; again;) {
+        segment *s = segment_find(&p->segments, *offset);
+        uint64_t k, before = *offset;
+        if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
+        const damaged_range *r = partition_damage_from(p, *offset);
+        if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
+        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
+        if (r != NULL && r->start < *offset) *offset = r->start;
+        *offset = partition_skip_isolated(p, *offset);
+        again = *offset != before;
+    }
+    return true;
+}

@@ -1,0 +1,174 @@
+/* Opening and closing a partition. */
+#include "log/partition/inside.h"
+
+#include "base/assert.h"
+#include "log/files.h"
+#include "log/partition/save.h"
+#include "log/partition/state.h"
+#include "log/segment_reader.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Entries that the file of the index has no room for wait here, like those of an append. */
+static int take_waiting(partition *p, const partition_options *options) {
+    index_cache *c = &p->index;
+    uint64_t count = p->segments.count > 0 ? segment_active(&p->segments)->count : 0, n = options->waiting_count;
+    if (n == 0) return 0;
+    if (n > count || n > UINT32_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    index_cache_reset(c, count - n);
+    index_entry *entries = index_cache_reserve(c, (uint32_t)n, UINT32_MAX);
+    if (entries == NULL) return -1;
+    memcpy(entries, options->waiting, n * sizeof *entries);
+    c->count += (uint32_t)n;
+    return 0;
+}
+
+static int take_segments(partition *p, const segment_info *segments, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const segment_info *info = &segments[i];
+        const segment_layout *layout = info->layout != NULL ? info->layout : &segment_plain;
+        bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
+        if ((i > 0 && info->start_offset < p->next_offset) ||
+            (grows && (info->absent > 0 || layout != &segment_plain))) {
+            errno = EINVAL;
+            return -1;
+        }
+        segment *s = segment_add(&p->segments, info->start_offset, layout);
+        if (s == NULL) return -1;
+        s->log_bytes = info->log_bytes;
+        s->count = info->count;
+        s->absent = info->absent;
+        s->counted_us = info->counted_us;
+        p->sparse |= info->absent > 0;
+        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
+        if (info->count > 0 && info->last_timestamp > p->last_timestamp) p->last_timestamp = info->last_timestamp;
+        s->last_timestamp = p->last_timestamp;
+        if (info->last_timestamp > p->last_timestamp)
+            p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
+        /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
+         * first sync. Files of other layouts are synced before they get their names. */
+        s->log_dirty = info->count > 0 && layout == &segment_plain;
+        p->next_offset = segment_end(s);
+        p->size_bytes += info->log_bytes;
+        p->messages += info->count;
+    }
+    if (count > 0) {
+        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
+        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
+        p->marker_dirty = true;
+        index_cache_reset(&p->index, segments[count - 1].count);
+        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        partition_space_begins(p);
+    }
+    return 0;
+}
+
+partition *partition_open(const partition_options *options, const segment_info *segments, size_t count) {
+    ASSERT(options->disk != NULL && options->files != NULL && options->ids != NULL);
+    if (options->directory[0] == '\0' || strlen(options->directory) > FILE_PATH_MAX - 64) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    partition *p = calloc(1, sizeof(*p));
+    if (p == NULL) return NULL;
+    *p = (partition){.ns = options->ns,
+                     .incarnation = options->incarnation,
+                     .disk = options->disk,
+                     .room = options->room,
+                     .stats = options->stats,
+                     .ids = options->ids,
+                     .segment_size_bytes = options->segment_size_bytes,
+                     .default_size_bytes = options->segment_size_bytes,
+                     .roll_at_us = UINT64_MAX,
+                     .state = options->state,
+                     .level = options->level,
+                     .clock = options->clock,
+                     .producing = options->producing,
+                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start, .leased = UINT64_MAX},
+                     .references = 1,
+                     .directory = strdup(options->directory)};
+    p->segments.disk = p->offsets.disk = p->disk;
+    p->segments.files = p->offsets.files = options->files;
+    p->journal.messages_max = options->journal_messages_max;
+    p->journal.bytes_max = options->journal_bytes_max;
+    p->journal.memory = options->journals;
+    p->segments.directory = p->offsets.directory = p->directory;
+    p->segments.read_only = p->state != 0;
+    p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
+    p->offsets.incarnation = p->incarnation;
+    p->offsets.users = options->users;
+    p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
+    if (p->directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
+        int error = errno;
+        index_cache_free(&p->index);
+        segment_set_free(&p->segments);
+        free(p->directory);
+        free(p);
+        errno = error;
+        return NULL;
+    }
+    partition_hide(p, options->log_start);
+    p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
+    p->opened_end = p->next_offset;
+    bool lowered = !p->unreadable && partition_open_offsets(p);
+    if (!p->unreadable) partition_find_producers(p);
+    if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
+    if (p->sync_failed) p->found_end = p->next_offset;
+    if (options->limits != NULL) partition_set_limits(p, options->limits);
+    partition_publish(p);
+    STATS_STORE(p, incarnation, p->incarnation);
+    return p;
+}
+
+partition *partition_retain(partition *p) {
+    ASSERT(p->references > 0);
+    p->references++;
+    return p;
+}
+
+void partition_release(partition *p) {
+    ASSERT(p->references > 0);
+    if (--p->references > 0) return;
+    segment_set_free(&p->segments);
+    partition_journal_clear(p);
+    partition_parts_end(p);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+    partition_set_window(p, NULL, 0, 0);
+    partition_free_producers(p);
+    free(p->damaged);
+    free(p->directory);
+    free(p);
+}
+
+void partition_close(partition *p) {
+    if (p->closed) return;
+    if (partition_save(p) == 0) partition_index_flush(p);
+    if (p->state == 0) partition_cut_ahead(p); /* zeros that stay are cut by the next recovery */
+    else partition_cut_refused(p);
+    if (p->reserved_end > 0) partition_give_back(p);
+    partition_checkpoint_write(p);
+    partition_write_start(p);
+    p->closed = true;
+    partition_journal_clear(p);
+    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
+        p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
+    STATS_STORE(p, incarnation, 0);
+    STATS_STORE(p, next_offset, 0);
+    STATS_STORE(p, size_bytes, 0);
+    STATS_STORE(p, messages_count, 0);
+    STATS_STORE(p, segments_count, 0);
+    STATS_STORE(p, durable_offset, 0);
+    STATS_STORE(p, first_offset, 0);
+    STATS_STORE(p, state, 0);
+    STATS_STORE(p, unseen, 0);
+    p->stats = NULL; /* the slot may belong to another partition from now on */
+    segment_set_close(&p->segments);
+    index_cache_free(&p->index);
+    offsets_free(&p->offsets);
+}

@@ -1,0 +1,47 @@
+/* Brings what a partition holds in memory into its files, and cuts what files hold behind their records. Private to
+ * this folder. */
+#ifndef SHARDD_PARTITION_SAVE_H
+#define SHARDD_PARTITION_SAVE_H
+#include "log/files.h"
+#include "log/partition/state.h"
+
+/* Writes the journal. 0, CANNOT_WRITE_TO_FILE (10006: the journal stays, the next call tries again) or the status that
+ * ended all writes. */
+uint32_t partition_save(partition *p);
+/* Writes waiting index entries. 0, or CANNOT_SAVE_INDEX_TO_SEGMENT (4007; an EIO poisons). */
+uint32_t partition_index_flush(partition *p);
+/* Gives back the reserved blocks of the active log, also those of a process before this one. */
+void partition_give_back(partition *p);
+/* Cuts what the active log holds behind its records. 0 or -1. */
+int partition_cut_ahead(partition *p);
+/* The same of a write that was refused (partition_has_refused), where no append may come any more. */
+void partition_cut_refused(partition *p);
+/* Writes what the last complete sync covered into the manifest of the active segment, however little it is. */
+void partition_checkpoint_write(partition *p);
+/* Writes the log start into that manifest, unless the manifest knows it. */
+void partition_write_start(partition *p);
+
+/* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
+ * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
+int partition_cut_back(partition *p, segment *s, int fd);
+/* Nothing stays of a write that failed when the file had `end` bytes. The status. */
+uint32_t partition_undo_write(partition *p, segment *s, int fd, uint64_t end);
+/* True when bytes behind the records could be taken for some. */
+static inline bool partition_must_cut(const partition *p, const segment *s) {
+    return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
+}
+/* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
+ * Nothing of them stays when the write fails. 0 or a status. */
+static inline uint32_t partition_write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count) {
+    uint64_t end = partition_file_end(p, s), written;
+    bool journal = p->journal.length > 0;
+    parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
+    s->log_dirty = true; /* also when it fails: the sync has to see this error too */
+    partition_dirty_active(p);
+    if (file_write(p->disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
+        p->journal.length = p->journal.count = 0;
+        return 0;
+    }
+    return partition_undo_write(p, s, fd, end + written);
+}
+#endif

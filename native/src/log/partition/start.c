@@ -1,0 +1,121 @@
+/* The log start of a partition (docs/adr/0040-the-log-start.md): the first message that is served. It moves with the
+ * age of messages, with limits, and with segments that go; never back. What lies before it is hidden at once; the files
+ * of whole segments follow when a power loss cannot bring a hole instead (clean.c). */
+#include "log/partition/inside.h"
+
+#include "base/assert.h"
+#include "log/expiry_clock.h"
+#include "log/partition/state.h"
+
+#define LOOK_AGAIN_US 100000u /* when an index cannot be read */
+#define NEVER UINT64_MAX
+
+static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* The figures of what is hidden in the segment of the log start. False: its index cannot be read now. */
+static bool hide_within(partition *p, segment *s, uint64_t offset) {
+    uint64_t k, position;
+    if (!partition_entry_of(p, s, offset, &k) || !partition_border(p, s, k, &position) || position < p->start.bytes)
+        return false;
+    p->size_bytes -= position - p->start.bytes;
+    p->messages -= k - p->start.count;
+    p->start.bytes = position;
+    p->start.count = k;
+    return true;
+}
+
+void partition_move_start(partition *p, uint64_t offset) {
+    uint64_t visible = partition_visible_end(p);
+    partition_hide(p, offset < visible ? offset : visible);
+}
+
+void partition_hide(partition *p, uint64_t offset) {
+    if (offset > p->next_offset) offset = p->next_offset;
+    if (p->segments.count == 0 || offset < partition_first_offset(p)) return;
+    segment *s = &p->segments.items[p->start.hidden];
+    for (; p->start.hidden + 1 < p->segments.count && s[1].start_offset <= offset; s++, p->start.hidden++) {
+        p->size_bytes -= s->log_bytes - p->start.bytes;
+        p->messages -= s->count - p->start.count;
+        p->start.bytes = p->start.count = 0;
+    }
+    if (offset > s->start_offset) {
+        uint64_t end = segment_end(s);
+        if (!hide_within(p, s, offset < end ? offset : end)) offset = s->start_offset;
+    }
+    if (offset > p->start.offset) p->start.offset = offset;
+    partition_publish(p);
+}
+
+/* ---- by age ---- */
+
+/* The first message that is younger than `age`, the end of the log when none is. False: an index cannot be read now, or
+ * contradicts a damaged log; what lies before its segment is older all the same. */
+static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *offset) {
+    *offset = partition_first_offset(p);
+    if (now < age) return true;
+    uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
+    for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
+        segment *s = &p->segments.items[i];
+        if (s->count == 0 || partition_counted(p, s, s->last_timestamp, now) < t) continue;
+        uint64_t found = s->start_offset;
+        bool read = s->first_timestamp >= t || partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
+        read = read && partition_offset_of(p, s, k, &found);
+        if (!read) found = s->start_offset;
+        if (found > *offset) *offset = found;
+        return read;
+    }
+    *offset = p->next_offset;
+    return true;
+}
+
+/* When the message at the log start expires, or the first one that comes; at most `age` from now on. False as above. */
+static bool next_expiry(partition *p, uint64_t age, uint64_t now, uint64_t *at) {
+    uint64_t timestamp = p->last_timestamp, start = partition_first_offset(p), k;
+    if (start < p->next_offset) {
+        segment *s = segment_find(&p->segments, start);
+        if (s != NULL && start < segment_end(s)) {
+            if (!partition_entry_of(p, s, start, &k) || !partition_timestamp_of(p, s, k, &timestamp)) return false;
+        } else if (s != NULL) {
+            timestamp = s->last_timestamp; /* damage: nothing behind it is older */
+        }
+        if (s != NULL) timestamp = partition_counted(p, s, timestamp, now);
+    }
+    if (timestamp > now) timestamp = now; /* nothing is stored later than that */
+    *at = expiry_clock_reaches(p->clock, timestamp, age);
+    return true;
+}
+
+bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held) {
+    uint64_t barrier = partition_barrier(p), longest;
+    *held = false;
+    if (held_age == 0 || barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
+    bool read = first_younger(p, held_age, now, &longest);
+    if (longest < barrier + 1) longest = barrier + 1;
+    *held = longest < *wanted;
+    if (*held) *wanted = longest;
+    return read;
+}
+
+void partition_expire(partition *p) {
+    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
+    /* further than any age from now: the clock has been set back since */
+    bool early = now < p->start.expires_at_us && p->start.expires_at_us - now <= sum(age, p->limits.held_us);
+    if (early || p->closed || p->segments.count == 0) return;
+    ASSERT(age > 0);
+    bool read = first_younger(p, age, now, &wanted);
+    read = partition_unless_held(p, now, sum(age, p->limits.held_us), &wanted, &p->start.held) && read;
+    partition_move_start(p, wanted);
+    read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, now, &at);
+    p->missing.want.length = 0; /* what it could not read it asks for again */
+    p->start.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
+}
+
+void partition_set_limits(partition *p, const partition_limits *limits) {
+    bool aged = limits->expiry_us > 0 || limits->bytes_max > 0 || limits->segment_age_us > 0;
+    ASSERT(!aged || p->clock != NULL);
+    p->limits = *limits;
+    p->segment_size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->default_size_bytes;
+    partition_plan_roll(p);
+    p->start.held = p->start.limit_held = false;
+    p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
+}

@@ -1,0 +1,1 @@
+"""Services for the Liftbridge door: streams, groups and publishes of its clients, and tasks of the server itself."""

@@ -15,6 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.server import CHEAP_HASHES, OF_TESTS, SERVERS, Server
 from tests.support.side_by_side import FilesTogether, begins_late
 
+pytest_plugins = ["tests.support.serving"]
+
 MakeServer = Callable[..., Server]
 LOG_CHARACTERS: Final = 4000
 
@@ -92,9 +94,3 @@ def make_server(tmp_path: Path) -> Iterator[MakeServer]:
     for server in servers:
         if server.started:
             server.stop()
-
-
-@pytest.fixture
-def server(make_server: MakeServer) -> Server:
-    """A running server with default settings."""
-    return make_server()

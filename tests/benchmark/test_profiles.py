@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hdrh.histogram import HdrHistogram
@@ -20,6 +19,7 @@ from shardd.benchmark.options import Progress
 from shardd.benchmark.profiles import PROFILES
 from shardd.cli.bench import bench_app
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 SHORT = {
     "reference": ("-b", "4", "-r", "4GB"),
@@ -40,12 +40,7 @@ SHORT = {
 
 
 OWN = ("--own-server", "--set", "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION=1")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("profiles") / "data", ONE_SHARD) as running:
-        yield running
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 def run(*words: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -24,6 +25,7 @@ from shardd.benchmark.servers.wire import Wire
 from shardd.client.settings import parse
 from shardd.client.sync import SyncClient
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 KINDS = {
     "pinned-producer": (2, 1, 200, 0),
@@ -38,11 +40,7 @@ KINDS = {
 """Streams, partitions, sent and read messages of two producers and two consumers with 10 batches of 10."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("bench")
-    with Server(directory / "data", ONE_SHARD | {"SHARDD_UNIX_PATH": str(directory / "s")}) as running:
-        yield running
+SERVER: Final = Serving(lambda data: Server(data, ONE_SHARD | {"SHARDD_UNIX_PATH": str(data.with_name("s"))}))
 
 
 def options(server: Server, name: str, **values: object) -> Options:

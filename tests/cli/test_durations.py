@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -15,15 +15,16 @@ from shardd.cli.remote import CommandError
 from shardd.client import SyncClient
 from tests.cli.transcript import Shell
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("durations") / "data", ONE_SHARD) as made:
-        with SyncClient(f"shardd://iggy:iggy@{made.address}") as client:
-            client.create_stream("s")
-            client.create_topic("s", "t", expiry_us=NEVER)
-        yield made
+def fill(server: Server) -> None:
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        client.create_stream("s")
+        client.create_topic("s", "t", expiry_us=NEVER)
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import pytest
 
@@ -25,14 +25,10 @@ from shardd.client import Client, SyncClient, SyncProducer, commands, statuses
 from shardd.client.errors import NotFoundError, PermissionDeniedError
 from shardd.client.values import PartitionBounds, Permissions, StreamRights, TopicRights
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 SHARDD = [sys.executable, "-P", "-m", "shardd"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("histories") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

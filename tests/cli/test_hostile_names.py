@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from tests.migration.liftbridge_source import Entry, write_stream
 from tests.support import wire
 from tests.support.command_tree import commands
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 NAME = "a\x1b[2Jb\nc\rd\te\x9b31mf\u202eg\x7f\u2028h"
 SHOWN = r"a\x1b[2Jb\nc\rd\te\x9b31mf\u202eg\x7f\u2028h"
@@ -137,22 +137,22 @@ CASES: Final = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("hostile") / "data", ONE_SHARD) as running:
-        with SyncClient(f"shardd://iggy:iggy@{running.address}") as client:
-            client.create_stream(NAME)
-            client.create_topic(NAME, NAME)
-            client.create_group(NAME, NAME, NAME)
-            client.create_user(NAME, "secret")
-            client.create_token(NAME)
-        with wire.connect(running.address) as root:
-            root.send(0, 0, wire.to_partition(0), [wire.message(b"x")])
-            place = wire.identifier(0) * 3
-            root.request(Code.JOIN_CONSUMER_GROUP, place)
-            root.store_offset(0, 0, 0, 0, wire.group(0))
-            root.request(Code.LEAVE_CONSUMER_GROUP, place)
-        yield running
+def fill(server: Server) -> None:
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        client.create_stream(NAME)
+        client.create_topic(NAME, NAME)
+        client.create_group(NAME, NAME, NAME)
+        client.create_user(NAME, "secret")
+        client.create_token(NAME)
+    with wire.connect(server.address) as root:
+        root.send(0, 0, wire.to_partition(0), [wire.message(b"x")])
+        place = wire.identifier(0) * 3
+        root.request(Code.JOIN_CONSUMER_GROUP, place)
+        root.store_offset(0, 0, 0, 0, wire.group(0))
+        root.request(Code.LEAVE_CONSUMER_GROUP, place)
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture(scope="module")

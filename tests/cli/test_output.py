@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from shardd.client import SyncClient
 from tests.cli.test_processes import SHARDD, TIMEOUT_S
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wide import crossed
 
 LINES = [
@@ -35,16 +36,16 @@ MESSAGES = 3_000
 PAYLOAD = b"x" * 1_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("output") / "data", ONE_SHARD) as made:
-        with SyncClient(f"shardd://iggy:iggy@{made.address}") as client:
-            client.create_stream("s")
-            client.create_topic("s", "t")
-        lines = b"\n".join([PAYLOAD] * MESSAGES)
-        url = f"shardd://iggy:iggy@{made.address}"
-        subprocess.run([*SHARDD, "produce", "s", "t", "--url", url], input=lines, check=True, timeout=TIMEOUT_S)
-        yield made
+def fill(server: Server) -> None:
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        client.create_stream("s")
+        client.create_topic("s", "t")
+    lines = b"\n".join([PAYLOAD] * MESSAGES)
+    url = f"shardd://iggy:iggy@{server.address}"
+    subprocess.run([*SHARDD, "produce", "s", "t", "--url", url], input=lines, check=True, timeout=TIMEOUT_S)
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture

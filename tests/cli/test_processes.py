@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,19 +19,20 @@ from shardd.client import SyncClient
 from tests.demo import prepare_flights
 from tests.support import clients
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 TIMEOUT_S = 120.0
 SHARDD = [sys.executable, "-P", "-m", "shardd"]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("cli") / "data", ONE_SHARD) as made:
-        with SyncClient(f"shardd://iggy:iggy@{made.address}") as client:
-            client.create_stream("flights")
-            for topic in ("in", "out", "tail", "group", "cut"):
-                client.create_topic("flights", topic)
-        yield made
+def fill(server: Server) -> None:
+    with SyncClient(f"shardd://iggy:iggy@{server.address}") as client:
+        client.create_stream("flights")
+        for topic in ("in", "out", "tail", "group", "cut"):
+            client.create_topic("flights", topic)
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture

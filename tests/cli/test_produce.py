@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,12 +19,9 @@ from shardd.client import SyncClient
 from tests.cli.test_processes import SHARDD, TIMEOUT_S
 from tests.cli.transcript import Shell
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("produce") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,16 +17,17 @@ from shardd.client.errors import AuthenticationError, GroupInUseError
 from shardd.client.values import Permissions, StreamRights, TopicRights
 from tests.cli.transcript import Shell
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("rights") / "data", ONE_SHARD) as made:
-        with client_of(made.address) as client:
-            client.create_stream("orders")
-            client.create_topic("orders", "events")
-            client.create_group("orders", "events", "billing")
-        yield made
+def fill(server: Server) -> None:
+    with client_of(server.address) as client:
+        client.create_stream("orders")
+        client.create_topic("orders", "events")
+        client.create_group("orders", "events", "billing")
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture

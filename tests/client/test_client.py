@@ -9,7 +9,6 @@ import io
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,6 @@ from shardd.client.errors import (
 from shardd.client.settings import parse
 from tests.client import sample_program
 from tests.support.server import Server
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("client") / "data") as made:
-        yield made
 
 
 def url(server: Server, options: str = "") -> str:

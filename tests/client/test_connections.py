@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,13 +16,10 @@ from tests.support import wire
 from tests.support.ports import free_port
 from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.stalls import stopped
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("connections") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 def url(server: Server, options: str = "") -> str:

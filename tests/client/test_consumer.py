@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from tests.client.topics import begun
 from tests.support.server import Server
 
 PARTITIONS = 4
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("consumer") / "data") as made:
-        yield made
 
 
 def url(server: Server) -> str:

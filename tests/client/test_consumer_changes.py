@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,12 +11,9 @@ from shardd.client import Client, Consumer, Message
 from shardd.client.history import HistoryChangedError, Loss
 from tests.client.topics import begun, make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("changes") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from tests.support.server import Server
 
 FOREIGN = commands.Command(0x534400FE, b"", commands.extensions().read, True)  # this server does not have it, either
 ROUNDS = 20
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("waits") / "data") as made:
-        yield made
 
 
 def kind_of(command: commands.Command[Any]) -> int:

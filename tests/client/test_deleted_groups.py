@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +17,10 @@ from shardd.client.errors import GroupDeletedError, GroupInUseError
 from tests.client.topics import make, send, taken, url
 from tests.models.ways import HOST, Cut, Snare, Ways
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 CREATE_GROUP: Final = 602
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("groups") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 def test_group_with_members_is_not_deleted_without_force(server: Server) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from shardd.client import Client, Consumer
 from shardd.client.history import Loss
@@ -18,26 +15,27 @@ from shardd.log.incarnation import read_incarnation
 from shardd.log.manifest import write_manifest
 from tests.client.topics import make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.unit import log_files
 
 MESSAGES: Final = 3000
 ENV: Final = {**ONE_SHARD, "SHARDD_SYSTEM_SEGMENT_SIZE": "16 KiB"}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A topic with several segments; the server has stopped."""
+def fill(server: Server) -> None:
+    """The topic has several segments, and the server has stopped."""
 
-    async def fill() -> None:
-        async with Client(url(made)) as client:
+    async def send_all() -> None:
+        async with Client(url(server)) as client:
             await make(client, "s")
             for begin in range(0, MESSAGES, 100):
                 await send(client, "s", range(begin, begin + 100))
 
-    with Server(tmp_path / "data", ENV) as made:
-        asyncio.run(fill())
-        made.stop()
-        yield made
+    asyncio.run(send_all())
+    server.stop()
+
+
+SERVER: Final = Serving(env=ENV, fill=fill)
 
 
 def partition(server: Server) -> tuple[Path, list[int]]:
@@ -63,8 +61,8 @@ def read(server: Server, count: int) -> tuple[list[int], list[Loss]]:
     return asyncio.run(main()), told
 
 
-def test_offsets_without_a_message_in_a_sparse_segment_are_no_loss(server: Server) -> None:
-    directory, starts = partition(server)
+def test_offsets_without_a_message_in_a_sparse_segment_are_no_loss(own_server: Server) -> None:
+    directory, starts = partition(own_server)
     incarnation = read_incarnation(directory)
     assert incarnation is not None
     left = set(range(MESSAGES))
@@ -78,11 +76,11 @@ def test_offsets_without_a_message_in_a_sparse_segment_are_no_loss(server: Serve
         log_files.write(directory, thinned, incarnation=incarnation)
         write_manifest(directory, log_files.manifest_of(thinned, end, incarnation=incarnation))
     assert len(left) < MESSAGES - 10
-    assert read(server, len(left)) == (sorted(left), [])
+    assert read(own_server, len(left)) == (sorted(left), [])
 
 
-def test_isolated_messages_are_told_as_lost(server: Server) -> None:
-    directory, starts = partition(server)
+def test_isolated_messages_are_told_as_lost(own_server: Server) -> None:
+    directory, starts = partition(own_server)
     log = layout.segment_log(directory, starts[1])
     content = bytearray(log.read_bytes())
     content[64] ^= 1  # the payload of the first message
@@ -92,4 +90,4 @@ def test_isolated_messages_are_told_as_lost(server: Server) -> None:
         if view.damaged:
             isolate(directory, view.damaged)
     left = [each for each in range(MESSAGES) if each != starts[1]]
-    assert read(server, len(left)) == (left, [Loss(0, starts[1], starts[1] + 1)])
+    assert read(own_server, len(left)) == (left, [Loss(0, starts[1], starts[1] + 1)])

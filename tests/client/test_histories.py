@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -13,6 +12,7 @@ from shardd.client import Client, Consumer, Message, Producer, SyncClient, SyncC
 from shardd.client.history import HistoryChangedError, Loss, MessagesLostError, Reset
 from tests.client.topics import begun, make, send, taken, url
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 READERS: list[dict[str, Any]] = [
     {"name": "n"},
@@ -21,12 +21,7 @@ READERS: list[dict[str, Any]] = [
     {"group": "g"},
     {"group": "g", "commit": "each"},
 ]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("histories") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

@@ -16,17 +16,13 @@ from tests.client.topics import taken, url
 from tests.server.test_retention import ENV, SEGMENT_BYTES, create_topic, offsets, send, total_bytes, until
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 SIZE: Final = 10 * SEGMENT_BYTES
 FIRST, MORE = 20, 250
 OPTIONS: Final = [{"name": "slow"}, {"group": "g"}]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("overtaken") / "data", env=ENV | ONE_SHARD) as running:
-        yield running
+SERVER: Final = Serving(env=ENV | ONE_SHARD)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from shardd.client.errors import PermissionDeniedError
 from shardd.client.values import Permissions, StreamRights, TopicRights
 from tests.client.topics import make, send, taken
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 PASSWORD: Final = "reader-secret"
 SENT: Final = range(5)
@@ -46,10 +46,7 @@ class Topic:
             await send(client, self.name, SENT, 2)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("polls") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

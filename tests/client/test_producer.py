@@ -7,7 +7,6 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,6 @@ from tests.support import wire
 from tests.support.server import Server
 
 PARTITIONS = 4
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("producer") / "data") as made:
-        yield made
 
 
 def url(server: Server) -> str:

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import random
 import struct
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -22,14 +21,10 @@ from tests.client.topics import make, url
 from tests.support import wire
 from tests.support.relay import Relay
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 DEADLINE_S = 60
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("epochs") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from shardd.protocol.namespaces import namespace
 from tests.client.topics import make, taken
 from tests.server.given_up import give_up_shard_1
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 PASSWORD: Final = "sender-secret"
 
@@ -59,10 +60,7 @@ class Topic:
             return sorted((each.partition, each.payload) for each in await taken(consumer, count))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("sends") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

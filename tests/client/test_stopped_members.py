@@ -8,7 +8,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +19,13 @@ from shardd.client.errors import SettingsError
 from tests.client.topics import make, send, taken, url
 from tests.support.ports import free_port
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 TIMEOUT_MS: Final = 3_000
 TIMEOUT_S: Final = TIMEOUT_MS / 1000
 MOVED_S: Final = 60.0  # of a busy machine
 PROGRAM: Final = Path(__file__).with_name("member_program.py")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("stopped") / "data", ONE_SHARD) as made:
-        yield made
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ partitions of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -12,19 +12,14 @@ from shardd.engine import owner
 from shardd.protocol.namespaces import namespace
 from tests.support import clients, wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 HERE = Path(__file__).parent
 PARTITIONS = 6
 VERSIONS = {"0.5.0": 1, "0.6.0": 0, "0.9.0": 0}  # what the first partition is called
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2", "SHARDD_TCP_SOCKET_MIGRATION": "false"}
-    with Server(tmp_path_factory.mktemp("shards"), settings) as running:
-        yield running
+SERVER: Final = Serving(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2", "SHARDD_TCP_SOCKET_MIGRATION": "false"})
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ def test_nothing_comes_back_and_nothing_is_lost_when_a_change_is_cut_short(tmp_p
     battery = delete_kills.Battery(tmp_path / "data", seed=6, level="written")
     battery.run(6, scenarios, measured=0)
     assert battery.figures["kills"] == 6
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("planted") / "data") as running:
-        yield running
 
 
 class Planting:

@@ -7,14 +7,13 @@ import contextlib
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from tests.crash import faults
 from tests.support import load, wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 DELETE_SEGMENTS = 503
 SEGMENTS = 300  # sealed ones; the active one holds a single message
@@ -39,10 +38,7 @@ def payload(offset: int) -> bytes:
     return struct.pack("<Q", offset) * 120
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env=SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(env=SETTINGS)
 
 
 def fill(server: Server, stream: str) -> int:
@@ -94,29 +90,29 @@ def files_in_trash(data: Path) -> int:
     return sum(1 for _ in (data / "trash").iterdir()) if (data / "trash").exists() else 0
 
 
-def test_segments_that_are_left_after_a_kill_are_whole(server: Server, tmp_path: Path) -> None:
+def test_segments_that_are_left_after_a_kill_are_whole(own_server: Server, tmp_path: Path) -> None:
     """Rounds: the worker that deletes, then the supervisor, which takes everyone with it."""
     starts: list[int] = []
     caught: set[bool] = set()  # whether the supervisor was the victim of a kill in the middle
     while len(starts) < 2 or (not caught and len(starts) < ROUNDS_MAX):
-        stream = fill(server, f"s{len(starts)}")
+        stream = fill(own_server, f"s{len(starts)}")
         log = faults.log_path(tmp_path / "data", stream, 0, 0)
-        workers, everyone = server.worker_pids(), len(starts) % 2 == 1
+        workers, everyone = own_server.worker_pids(), len(starts) % 2 == 1
         if everyone:
-            delete_and_kill(server, stream, server.pid, log)
+            delete_and_kill(own_server, stream, own_server.pid, log)
             faults.wait_until(lambda pids=workers: not any(map(faults.is_running, pids)), "workers follow")  # type: ignore[misc]
-            server.wait()
-            server.start()
+            own_server.wait()
+            own_server.start()
         else:
-            delete_and_kill(server, stream, workers[load.owner_of(stream, 0, 0, len(workers))], log)
-        starts.append(check(server, stream))
+            delete_and_kill(own_server, stream, workers[load.owner_of(stream, 0, 0, len(workers))], log)
+        starts.append(check(own_server, stream))
         if 0 < starts[-1] < TOTAL - 1:
             caught.add(everyone)
     assert caught, f"no kill fell into a deletion: {starts}"
     print(f"starts of what was left: {starts}")
-    server.stop()
-    server.start()  # a last look after an orderly stop: the same
-    with wire.connect(server.address) as connection:
+    own_server.stop()
+    own_server.start()  # a last look after an orderly stop: the same
+    with wire.connect(own_server.address) as connection:
         for stream, start in enumerate(starts):
             assert connection.poll(stream, 0, 0, strategy=wire.POLL_FIRST, count=1).messages[0].offset == start
     faults.wait_until(lambda: files_in_trash(tmp_path / "data") == 0, "the trash is swept", timeout_s=60)

@@ -20,14 +20,6 @@ STREAMS_MAX = 4096  # 12 bits of the namespace
 NO_ROOM_FOR_STREAM = 1001
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("defects"))
-    running.start()
-    yield running
-    running.stop()
-
-
 @pytest.fixture
 def connection(server: Server) -> Iterator[wire.Wire]:
     with wire.connect(server.address) as connection:

@@ -6,28 +6,27 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.crash import faults
 from tests.support import load, wire
-from tests.support.server import Server
+from tests.support.server import TWO_SHARDS, Server
+from tests.support.serving import Serving
 
 PARTITIONS = 8
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("deaths"), env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"})
-    running.start()
-    with wire.connect(running.address) as connection:
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as connection:
         connection.create_topic(connection.create_stream("deaths"), "t", PARTITIONS)
         for partition in range(PARTITIONS):
             connection.send(0, 0, wire.to_partition(partition), [wire.message(b"before")])
-    yield running
-    running.stop()
+
+
+SERVER: Final = Serving(env=TWO_SHARDS, fill=fill)
 
 
 def partitions_of(shard: int) -> list[int]:

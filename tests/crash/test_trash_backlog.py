@@ -7,16 +7,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from shardd.log import layout
 from shardd.protocol.codes import Code
 from tests.crash import faults
 from tests.support import top, wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 PARTITIONS = 1_000
@@ -64,12 +63,7 @@ class Bystander(threading.Thread):
             self.fault = error
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPUs")
-    with Server(tmp_path / "data", SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(env=SETTINGS, cpus_min=2)
 
 
 def send_to_all(connection: Wire, partitions: int, round_number: int) -> None:
@@ -102,9 +96,9 @@ def prepare(server: Server, partitions: int) -> Wire:
     return connection
 
 
-def test_a_loop_of_purges_waits_for_the_trash_and_the_sends_of_others_go_on(server: Server) -> None:
-    trash = layout.trash_directory(server.data_dir)
-    connection, bystander, watch = prepare(server, PARTITIONS), Bystander(server.address), Watch(trash)
+def test_a_loop_of_purges_waits_for_the_trash_and_the_sends_of_others_go_on(own_server: Server) -> None:
+    trash = layout.trash_directory(own_server.data_dir)
+    connection, bystander, watch = prepare(own_server, PARTITIONS), Bystander(own_server.address), Watch(trash)
     bystander.start()
     watch.start()
     sent = []
@@ -120,22 +114,22 @@ def test_a_loop_of_purges_waits_for_the_trash_and_the_sends_of_others_go_on(serv
     assert bystander.fault is None and all(sent[1:]), sent
     assert NAMES_MAX < watch.most <= NAMES_MAX + PARTITIONS * NAMES, "the bound, and what one purge brings"
     faults.wait_until(lambda: names_in(trash) == 0, "the trash is not emptied")
-    figures = top.shard_figures(server.address)[0]
+    figures = top.shard_figures(own_server.address)[0]
     assert figures["trash.names_left"] == figures["trash.bytes_left"] == figures["trash.deletions_waiting"] == 0
     assert figures["trash.names_removed"] == ROUNDS * PARTITIONS * NAMES
 
 
-def test_kills_in_a_loop_of_purges_bring_nothing_back(server: Server) -> None:
+def test_kills_in_a_loop_of_purges_bring_nothing_back(own_server: Server) -> None:
     """Each purge is done on every partition or on none, and the next process goes on with the trash."""
-    trash = layout.trash_directory(server.data_dir)
-    connection, number, purged_below = prepare(server, FEW), 0, 0
+    trash = layout.trash_directory(own_server.data_dir)
+    connection, number, purged_below = prepare(own_server, FEW), 0, 0
     for kill in range(4):
         began, killed = number, threading.Event()
 
         def kill_soon(kill: int = kill, killed: threading.Event = killed) -> None:
             faults.wait_until(lambda: names_in(trash) > NAMES_MAX, "nothing is in the trash")
             time.sleep(0.05 * kill)
-            os.kill(server.worker_pids()[kill % 2], signal.SIGKILL)
+            os.kill(own_server.worker_pids()[kill % 2], signal.SIGKILL)
             killed.set()
 
         killer = threading.Thread(target=kill_soon, daemon=True)
@@ -147,13 +141,13 @@ def test_kills_in_a_loop_of_purges_bring_nothing_back(server: Server) -> None:
                 purged_below = number + 1
             except BEHIND_A_KILL:
                 connection.close()
-                faults.wait_until_served(server.address, 0, 0, range(FEW))
-                connection = wire.connect(server.address)
+                faults.wait_until_served(own_server.address, 0, 0, range(FEW))
+                connection = wire.connect(own_server.address)
             number += 1
         killer.join(60)
-        faults.wait_until_served(server.address, 0, 0, range(FEW))
+        faults.wait_until_served(own_server.address, 0, 0, range(FEW))
         connection.close()
-        connection = wire.connect(server.address)
+        connection = wire.connect(own_server.address)
         for partition in range(FEW):
             found = {int(each.payload) for each in connection.read_all("purged", "t", partition)}
             assert all(purged_below <= each < number for each in found), f"{partition}: {found}"

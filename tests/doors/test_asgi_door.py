@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,10 @@ import pytest
 from shardd.doors.process import NICE
 from tests.doors.asgi_door import LIMITS
 from tests.doors.door_server import HOST, WAIT_S, DoorServer
+from tests.support.serving import Serving
 
 OTHER: Final = "127.0.0.2"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    with DoorServer(tmp_path_factory.mktemp("asgi") / "data", doors=("asgi",)) as running:
-        yield running
+SERVER: Final = Serving(partial(DoorServer, doors=("asgi",)))
 
 
 def connect(server: DoorServer, source: str = HOST) -> socket.socket:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -14,24 +15,25 @@ from shardd.protocol.door_frames import Command, Kind
 from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import WAIT_S, DoorServer, FrameWire
 from tests.support import wire
+from tests.support.serving import Serving
 
 WAITS = REQUESTS_MAX + 50
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    with DoorServer(tmp_path_factory.mktemp("waits") / "data", doors=("json", "relay")) as running:
-        with wire.connect(running.address) as tcp:
-            tcp.create_topic(tcp.create_stream("s"), "t", 2)
-        yield running
+def fill(server: DoorServer) -> None:
+    with wire.connect(server.address) as tcp:
+        tcp.create_topic(tcp.create_stream("s"), "t", 2)
+
+
+SERVER: Final = Serving(partial(DoorServer, doors=("json", "relay")), fill=fill)
 
 
 @pytest.fixture
-def server(running: DoorServer) -> DoorServer:
-    """With an empty topic."""
-    with wire.connect(running.address) as tcp:
+def server(server: DoorServer) -> DoorServer:
+    """The server of this file with an empty topic."""
+    with wire.connect(server.address) as tcp:
         tcp.purge_topic("s", "t")
-    return running
+    return server
 
 
 def waiting(offset: int = 0, timeout_ms: int = 60_000, partition: int = 0) -> dict[str, object]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.hostile.matrix.lines import READER
 from tests.hostile.matrix.target import BIG, STREAM, MatrixServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 SLOW_READER_S: Final = 5
 RECEIVE_BYTES: Final = 16 << 10
@@ -23,12 +25,13 @@ WAIT_S: Final = 120.0
 PINGS: Final = 120_000  # what a connection of NATS has unread ends it at 1 MiB
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixServer]:
-    running = MatrixServer(tmp_path_factory.mktemp("d") / "data", ["http", "nats"])
-    running.change({"SHARDD_SERVER_SLOW_READER_TIMEOUT": f"{SLOW_READER_S} s"})
-    with running:
-        yield running
+def served(data: Path) -> MatrixServer:
+    server = MatrixServer(data, ["http", "nats"])
+    server.change({"SHARDD_SERVER_SLOW_READER_TIMEOUT": f"{SLOW_READER_S} s"})
+    return server
+
+
+SERVER: Final = Serving(served)
 
 
 def of_http(server: MatrixServer) -> tuple[bytes, bytes]:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import psutil
 import pytest
 
 from tests.doors.http_server import HttpServer
+from tests.support.serving import Serving
 
 QUICK = {"SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "1 s", "SHARDD_SERVER_CONNECTIONS_MAX": "400"}
 HEAD = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-bounds") / "data", QUICK) as running:
-        yield running
+SERVER: Final = Serving(HttpServer, QUICK)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(server: HttpServer) -> None:

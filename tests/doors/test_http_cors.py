@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from tests.doors.http_server import HttpServer
+from tests.support.serving import Serving
 
 ORIGIN = "https://pages.example"
 ASKS = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
@@ -18,12 +17,7 @@ CORS = {
     "SHARDD_HTTP_CORS_EXPOSED_HEADERS": "content-disposition",
     "SHARDD_HTTP_CORS_ALLOW_CREDENTIALS": "true",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-cors") / "data", CORS) as running:
-        yield running
+SERVER: Final = Serving(HttpServer, CORS)
 
 
 def test_a_page_that_is_named_may_ask(server: HttpServer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import pytest
 
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
+from tests.support.serving import Serving
 from tests.support.wide import wide
 
 COUNT: Final = 1_500
@@ -26,13 +26,7 @@ SETTINGS: Final = {
     "SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "10000",
 }
 HEAD: Final = b"POST /users/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    crowd.allow_descriptors(COUNT + 500)
-    with HttpServer(tmp_path_factory.mktemp("http-crowd") / "data", SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(HttpServer, SETTINGS, fill=lambda _: crowd.allow_descriptors(COUNT + 500))
 
 
 class Crowd:

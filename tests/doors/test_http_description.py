@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -13,16 +12,12 @@ import pytest
 from shardd.doors.http.app import ENDPOINTS, PUBLIC
 from shardd.doors.http.endpoint import Endpoint
 from tests.doors.http_server import HttpClient, HttpServer
+from tests.support.serving import Serving
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol" / "http.md"
 NAMES = [f"{each.method} {each.path}" for each in ENDPOINTS]
 ENDS = {"DELETE /users/logout"}  # it ends what the others need
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-description") / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -12,6 +11,7 @@ import pytest
 
 from tests.doors.http_server import WAIT_S, HttpServer
 from tests.support import proxy
+from tests.support.serving import Serving
 from tests.support.stalls import wait_until
 
 ONE: Final = "192.0.2.1"
@@ -25,12 +25,7 @@ SETTINGS: Final = proxy.TRUSTED | {
 }
 RIGHT: Final = {"username": "iggy", "password": "iggy"}
 WRONG: Final = {"username": "iggy", "password": "wrong"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("forwarded") / "data", SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(HttpServer, SETTINGS)
 
 
 def head(method: str, path: str, forwarded: tuple[str, ...], token: str = "", body: bytes = b"") -> bytes:

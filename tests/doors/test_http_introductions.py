@@ -22,6 +22,7 @@ from tests.hostile import crowd
 from tests.server.test_tls_handshakes import hello
 from tests.support import proxy
 from tests.support.certificates import Authority
+from tests.support.serving import Serving
 from tests.support.stalls import wait_until
 
 ONE: Final = "192.0.2.1"
@@ -31,12 +32,7 @@ SETTINGS: Final = proxy.TRUSTED | {"SHARDD_HTTP_PROXY_PROTOCOL": "true", "SHARDD
 HELLOS: Final = 16 * PER_ADDRESS
 CONNECTIONS: Final = 64
 SILENT: Final = 100
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("introductions") / "data", SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(HttpServer, SETTINGS)
 
 
 def asked(server: HttpServer, path: str, first: bytes, *forwarded: str, source: str = proxy.PROXY_HOST) -> int:

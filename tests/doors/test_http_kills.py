@@ -7,26 +7,25 @@ import http.client
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
+from typing import Final
 
 import psutil
-import pytest
 
 from tests.doors.door_kills import PAUSE_S, kill_under_load
 from tests.doors.http_server import WAIT_S, HttpServer
+from tests.support.serving import Serving
 
 LOADERS = 3
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path / "data") as running:
-        root = running.root()
-        root.done("POST", "/streams", {"name": "load"})
-        root.done("POST", "/streams/load/topics", {"name": "t", "partitions_count": LOADERS + 1})
-        yield running
+def fill(server: HttpServer) -> None:
+    root = server.root()
+    root.done("POST", "/streams", {"name": "load"})
+    root.done("POST", "/streams/load/topics", {"name": "t", "partitions_count": LOADERS + 1})
+
+
+SERVER: Final = Serving(HttpServer, fill=fill)
 
 
 def send(server: HttpServer, number: int, acknowledged: set[bytes], stop: threading.Event) -> None:
@@ -63,21 +62,21 @@ def stored(server: HttpServer, partition: int) -> set[bytes]:
         offset = messages[-1]["header"]["offset"] + 1
 
 
-def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(server: HttpServer) -> None:
+def test_doors_are_killed_under_load_and_nothing_acknowledged_is_lost(own_server: HttpServer) -> None:
     """Clients over TCP notice nothing at all."""
-    acknowledged = kill_under_load(server, LOADERS, partial(send, server))
+    acknowledged = kill_under_load(own_server, LOADERS, partial(send, own_server))
     for number, expected in enumerate(acknowledged):
-        assert expected <= stored(server, number)
+        assert expected <= stored(own_server, number)
 
 
-def test_a_worker_is_killed_and_tokens_go_on(server: HttpServer) -> None:
-    clients = [server.root() for _ in range(4)]
+def test_a_worker_is_killed_and_tokens_go_on(own_server: HttpServer) -> None:
+    clients = [own_server.root() for _ in range(4)]
     for shard in (0, 1):
-        psutil.Process(server.worker_pids()[shard]).kill()
+        psutil.Process(own_server.worker_pids()[shard]).kill()
         deadline = time.monotonic() + WAIT_S
         for client in clients:
             while (status := client.get("/streams/load").status) != 200:
                 assert status in (400, 503), status  # it is on its way back
-                assert time.monotonic() < deadline, server.log()
+                assert time.monotonic() < deadline, own_server.log()
                 time.sleep(0.05)
-    assert "Traceback" not in server.log(), server.log()
+    assert "Traceback" not in own_server.log(), own_server.log()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import hmac
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -16,16 +15,12 @@ import pytest
 from shardd.doors.process import NICE
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
 NEVER = (1 << 64) - 1
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-logins") / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer)
 
 
 def claims_of(token: str) -> dict[str, Any]:

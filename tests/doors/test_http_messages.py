@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -13,15 +14,11 @@ from shardd.protocol.primitives import Reader
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 BATCH = "application/vnd.shardd.batch"
 TOPIC = "/streams/s/topics/t"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-messages") / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import psutil
 import pytest
@@ -14,19 +15,12 @@ from shardd.cli.doors import doors_of
 from shardd.config.loader import ConfigError, load_settings
 from tests.doors.http_server import WAIT_S, HttpClient, HttpServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 PROCESSES, CPU = 3, max(os.sched_getaffinity(0))
 NAMES = [f"door http{suffix}" for suffix in ("", "-2", "-3")]
 ENV = {"SHARDD_HTTP_PROCESSES": str(PROCESSES), "SHARDD_HTTP_CPUS": str(CPU)}
 CONNECTIONS_MAX = 48
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    env = ENV | {"SHARDD_SERVER_CONNECTIONS_MAX": str(CONNECTIONS_MAX)}
-    with HttpServer(tmp_path_factory.mktemp("processes") / "data", env) as running:
-        doors(running)
-        yield running
 
 
 def doors(server: HttpServer) -> dict[str, psutil.Process]:
@@ -42,6 +36,9 @@ def doors(server: HttpServer) -> dict[str, psutil.Process]:
             return found
         time.sleep(0.02)
     raise TimeoutError(server.log())
+
+
+SERVER: Final = Serving(HttpServer, ENV | {"SHARDD_SERVER_CONNECTIONS_MAX": str(CONNECTIONS_MAX)}, fill=doors)
 
 
 def clients(server: HttpServer, token: str) -> Iterator[tuple[str, HttpClient]]:

@@ -6,7 +6,6 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
 
@@ -17,6 +16,7 @@ from shardd.doors.http.polls import STREAMS_MAX, STREAMS_OF_ADDRESS_MAX
 from tests.doors.http_server import WAIT_S, HttpClient, HttpServer
 from tests.doors.test_http_events import Events
 from tests.support import wire
+from tests.support.serving import Serving
 from tests.support.wide import wide
 
 OTHER: Final = "127.0.0.2"
@@ -34,18 +34,18 @@ LEFT: Final = 300
 GROWTH_BYTES_MAX: Final = 300 << 20
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-shares") / "data") as running:
-        with wire.connect(running.address) as tcp:
-            tcp.create_topic(tcp.create_stream("s"), "t", 2)
-            for _ in range(MESSAGES):
-                tcp.send("s", "t", wire.to_partition(0), [wire.message(b"x" * MESSAGE_BYTES)])
-        root = running.root()
-        for name in ("greedy", "modest"):
-            root.done("POST", "/users", {"username": name, "password": "secret", "permissions": RIGHTS})
-        root.close()
-        yield running
+def fill(server: HttpServer) -> None:
+    with wire.connect(server.address) as tcp:
+        tcp.create_topic(tcp.create_stream("s"), "t", 2)
+        for _ in range(MESSAGES):
+            tcp.send("s", "t", wire.to_partition(0), [wire.message(b"x" * MESSAGE_BYTES)])
+    root = server.root()
+    for name in ("greedy", "modest"):
+        root.done("POST", "/users", {"username": name, "password": "secret", "permissions": RIGHTS})
+    root.close()
+
+
+SERVER: Final = Serving(HttpServer, fill=fill)
 
 
 def token_of(server: HttpServer, name: str) -> str:

@@ -6,14 +6,11 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
-
-import pytest
 
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
+from tests.support.serving import Serving
 
 CONNECTIONS: Final = 200
 FLOODERS: Final = 4
@@ -24,13 +21,7 @@ HEAD: Final = (
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
 CHUNKS: Final = b"1\r\n{\r\n" * 43_000  # what one read of the door took
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[HttpServer]:
-    crowd.allow_descriptors(CONNECTIONS + 1_000)
-    with HttpServer(tmp_path / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer, fill=lambda _: crowd.allow_descriptors(CONNECTIONS + 1_000))
 
 
 def flood(server: HttpServer, count: int, stop: threading.Event) -> None:
@@ -56,14 +47,14 @@ def flood(server: HttpServer, count: int, stop: threading.Event) -> None:
         stream.close()
 
 
-def test_bodies_in_chunks_of_one_byte_leave_the_door_and_its_clients_alone(server: HttpServer) -> None:
-    door = server.door()
+def test_bodies_in_chunks_of_one_byte_leave_the_door_and_its_clients_alone(own_server: HttpServer) -> None:
+    door = own_server.door()
     stop = threading.Event()
     flooders = [
-        threading.Thread(target=flood, args=(server, CONNECTIONS // FLOODERS, stop), daemon=True)
+        threading.Thread(target=flood, args=(own_server, CONNECTIONS // FLOODERS, stop), daemon=True)
         for _ in range(FLOODERS)
     ]
-    stranger = server.client(source="127.0.0.2")
+    stranger = own_server.client(source="127.0.0.2")
     assert stranger.get("/ping").status == 200
     for each in flooders:
         each.start()
@@ -77,5 +68,5 @@ def test_bodies_in_chunks_of_one_byte_leave_the_door_and_its_clients_alone(serve
         stop.set()
         for each in flooders:
             each.join()
-    assert server.door().pid == door.pid
-    assert "gives no sign of life" not in server.log()
+    assert own_server.door().pid == door.pid
+    assert "gives no sign of life" not in own_server.log()

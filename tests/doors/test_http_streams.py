@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.doors.http_server import HttpClient, HttpServer
+from tests.support.serving import Serving
 
 NEVER = (1 << 64) - 1
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-streams") / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer)
 
 
 @pytest.fixture

@@ -6,19 +6,16 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.doors.http_server import HttpClient, HttpServer
+from tests.support.serving import Serving
 
 NEVER = (1 << 64) - 1
 SIZE = re.compile(r"\d+(\.\d{1,3})? ([KMGTPE]i?)?B")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    with HttpServer(tmp_path_factory.mktemp("http-system") / "data") as running:
-        yield running
+SERVER: Final = Serving(HttpServer)
 
 
 @pytest.fixture

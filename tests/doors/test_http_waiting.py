@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Final
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from shardd.doors.http.endpoint import PASSWORD_BODY_BYTES_MAX
 from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.http_server import HttpServer
 from tests.hostile import crowd
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -22,14 +23,14 @@ CROWD = REQUESTS_MAX * 5 // 2
 SOURCES = [f"127.0.0.{number}" for number in range(10, 18)]  # a login at each: the workers have them in turns
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+def fill(server: HttpServer) -> None:
     crowd.allow_descriptors(2 * CROWD + 500)
-    with HttpServer(tmp_path_factory.mktemp("http-waiting") / "data") as running:
-        root = running.root()
-        root.done("POST", "/users", {"username": "attacker", "password": "attacker-password"})
-        root.close()
-        yield running
+    root = server.root()
+    root.done("POST", "/users", {"username": "attacker", "password": "attacker-password"})
+    root.close()
+
+
+SERVER: Final = Serving(HttpServer, fill=fill)
 
 
 def request(method: str, path: str, body: object, token: str = "") -> bytes:

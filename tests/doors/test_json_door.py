@@ -6,9 +6,9 @@ import base64
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -18,16 +18,12 @@ from shardd.protocol.namespaces import namespace
 from tests.doors.door_kills import PAUSE_S, kill_under_load
 from tests.doors.door_server import LOST, WAIT_S, DoorServer, JsonWire, StatusError
 from tests.support import wire
+from tests.support.serving import Serving
 
 PARTITIONS = 8
 LOADERS = 4
 CONSUMER = {"kind": 1, "identifier": 7}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    with DoorServer(tmp_path_factory.mktemp("door") / "data") as running:
-        yield running
+SERVER: Final = Serving(DoorServer)
 
 
 def status_of(client: JsonWire, do: str, request: object = None, **more: object) -> int:

@@ -20,6 +20,7 @@ from shardd.doors.liftbridge.calls import SUBSCRIPTIONS_OF_ADDRESS_MAX
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.hostile import crowd
+from tests.support.serving import Serving
 from tests.support.wide import wide
 
 COUNT: Final = 1_500
@@ -32,13 +33,7 @@ SETTINGS: Final = {
 }
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")  # and empty settings
 PATH: Final = f"/{api.SERVICE}/Publish".encode()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    crowd.allow_descriptors(COUNT + 500)
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-crowd") / "data", SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer, SETTINGS, fill=lambda _: crowd.allow_descriptors(COUNT + 500))
 
 
 def connect(server: LiftbridgeServer) -> socket.socket:

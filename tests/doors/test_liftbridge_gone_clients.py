@@ -6,7 +6,7 @@ import base64
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, frame, opened, request_frames
+from tests.support.serving import Serving
 from tests.support.stalls import wait_until
 
 CALLS: Final = 40  # below what makes an address loud
@@ -42,14 +43,13 @@ REQUESTS: Final[dict[str, bytes]] = {
 MESSAGES: Final = 200
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": ""}
-    with LiftbridgeServer(tmp_path_factory.mktemp("gone") / "data", settings) as running:
-        with running.client(ROOT) as root:
-            root.create("s")
-            root.publish_async([{"stream": "s", "value": bytes(8_000)}] * MESSAGES)
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        root.create("s")
+        root.publish_async([{"stream": "s", "value": bytes(8_000)}] * MESSAGES)
+
+
+SERVER: Final = Serving(LiftbridgeServer, {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": ""}, fill=fill)
 
 
 def calls(path: str, metadata: Sequence[tuple[str, str]], request: bytes, given_up: bool) -> bytes:

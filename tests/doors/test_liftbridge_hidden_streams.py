@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from shardd.protocol.liftbridge import api
 from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, Ended, EndedError, LiftbridgeClient, LiftbridgeServer
+from tests.support.serving import Serving
 
 HIDDEN: Final = ("hidden", "paused", "readonly", "checked")
 MISSING: Final = "missing"
@@ -51,21 +51,20 @@ QUESTIONS: Final[list[tuple[str, dict[str, Any]]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_MAX_MESSAGE_SIZE": "1 MiB"}
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-hidden") / "data", settings) as running:
-        with running.client(ROOT) as root:
-            for name in HIDDEN:
-                checked: dict[str, Any] = {"optimisticConcurrencyControl": {"value": True}} if name == "checked" else {}
-                root.create(name, PARTITIONS, **checked)
-            root.publish("hidden", b"x")
-            root.call("SetStreamReadonly", name="readonly", readonly=True)
-            root.call("PauseStream", name="paused", resumeAll=False)
-            root.call("JoinConsumerGroup", groupId="g", consumerId="c", streams=["hidden"])
-        running.create_user("rightless", Permissions())
-        running.create_user("manager", Permissions(manage_streams=True, send_messages=True))
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        for name in HIDDEN:
+            checked: dict[str, Any] = {"optimisticConcurrencyControl": {"value": True}} if name == "checked" else {}
+            root.create(name, PARTITIONS, **checked)
+        root.publish("hidden", b"x")
+        root.call("SetStreamReadonly", name="readonly", readonly=True)
+        root.call("PauseStream", name="paused", resumeAll=False)
+        root.call("JoinConsumerGroup", groupId="g", consumerId="c", streams=["hidden"])
+    server.create_user("rightless", Permissions())
+    server.create_user("manager", Permissions(manage_streams=True, send_messages=True))
+
+
+SERVER: Final = Serving(LiftbridgeServer, {"SHARDD_LIFTBRIDGE_MAX_MESSAGE_SIZE": "1 MiB"}, fill=fill)
 
 
 def answer(client: LiftbridgeClient, method: str, fields: dict[str, Any], stream: str) -> Ended:

@@ -4,7 +4,6 @@ long before the line is empty."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from shardd.protocol.liftbridge import api
 from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 from tests.support.stalls import figures_of, metrics, stopped
 
 STREAMS: Final = 40
@@ -30,17 +30,17 @@ QUESTIONS: Final[dict[str, dict[str, Any]]] = {"FetchMetadata": {}, "FetchPartit
 EVERYTHING: Final = Permissions(manage_streams=True, send_messages=True, poll_messages=True)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-lines") / "data") as running:
-        with running.client(ROOT) as root:
-            for number in range(STREAMS):
-                root.create(f"s{number}", PARTITIONS)
-        with wire.connect(running.address) as tcp:  # the door has not seen it come: it looks for its time
-            tcp.send("liftbridge-default", "s0", wire.to_partition(0), [wire.message(b"x")])
-        for name in ("many", "one"):
-            running.create_user(name, EVERYTHING)
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        for number in range(STREAMS):
+            root.create(f"s{number}", PARTITIONS)
+    with wire.connect(server.address) as tcp:  # the door has not seen it come: it looks for its time
+        tcp.send("liftbridge-default", "s0", wire.to_partition(0), [wire.message(b"x")])
+    for name in ("many", "one"):
+        server.create_user(name, EVERYTHING)
+
+
+SERVER: Final = Serving(LiftbridgeServer, fill=fill)
 
 
 class Crowd:

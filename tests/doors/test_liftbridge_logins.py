@@ -29,6 +29,7 @@ from tests.doors.liftbridge_server import (
 )
 from tests.support import wire
 from tests.support.certificates import Authority
+from tests.support.serving import Serving
 
 CALLS: Final[dict[str, dict[str, Any]]] = {
     "CreateStream": {"name": "fresh", "subject": "fresh"},
@@ -57,18 +58,19 @@ READS: Final = {
 DENIED, STRANGER = "PERMISSION_DENIED", "UNAUTHENTICATED"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "", "SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "3 s"}
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-logins") / "data", settings) as running:
-        with running.client(ROOT) as root:
-            root.create("s", 2)
-            root.publish("s", b"x")
-            root.call("JoinConsumerGroup", groupId="g", consumerId="c", streams=["s"])
-        running.create_user("nobody", Permissions())
-        running.create_user("reader", Permissions(read_streams=True))
-        running.create_user("sender", Permissions(send_messages=True))
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        root.create("s", 2)
+        root.publish("s", b"x")
+        root.call("JoinConsumerGroup", groupId="g", consumerId="c", streams=["s"])
+    server.create_user("nobody", Permissions())
+    server.create_user("reader", Permissions(read_streams=True))
+    server.create_user("sender", Permissions(send_messages=True))
+
+
+SERVER: Final = Serving(
+    LiftbridgeServer, {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "", "SHARDD_SERVER_PARTIAL_FRAME_TIMEOUT": "3 s"}, fill=fill
+)
 
 
 def outcome(client: LiftbridgeClient, method: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import tomllib
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from shardd.protocol.nats import HEADERS_MAX
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 HIDDEN: Final = ("hidden", "paused", "readonly", "checked")
 MISSING: Final = "missing"
@@ -36,21 +36,21 @@ SETTINGS: Final = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("nats-hidden") / "data", SETTINGS) as running:
-        with running.client(ROOT) as root:
-            for name in HIDDEN:
-                checked: dict[str, Any] = {"optimisticConcurrencyControl": {"value": True}} if name == "checked" else {}
-                root.create(name, 2, **checked)
-            root.call("SetStreamReadonly", name="readonly", readonly=True)
-            root.call("PauseStream", name="paused", resumeAll=False)
-            root.create("own", subject=SHARED)
-            root.create("beside", subject=SHARED)
-        running.create_user("rightless", Permissions())
-        running.create_user("sender", Permissions(send_messages=True))
-        running.create_user("owner", may_send_to(running, "own"))
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        for name in HIDDEN:
+            checked: dict[str, Any] = {"optimisticConcurrencyControl": {"value": True}} if name == "checked" else {}
+            root.create(name, 2, **checked)
+        root.call("SetStreamReadonly", name="readonly", readonly=True)
+        root.call("PauseStream", name="paused", resumeAll=False)
+        root.create("own", subject=SHARED)
+        root.create("beside", subject=SHARED)
+    server.create_user("rightless", Permissions())
+    server.create_user("sender", Permissions(send_messages=True))
+    server.create_user("owner", may_send_to(server, "own"))
+
+
+SERVER: Final = Serving(LiftbridgeServer, SETTINGS, fill=fill)
 
 
 def may_send_to(server: LiftbridgeServer, stream: str) -> Permissions:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.doors.liftbridge_server import LiftbridgeServer
 from tests.fuzz.grpc_door import call_of
+from tests.support.serving import Serving
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("odd-methods") / "data") as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer)
 
 
 @pytest.mark.parametrize("path", [b"/proto.API/\xbcPublish", b"/\xff", b"\xff", b"/proto.API/\xed\xa0\x80"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import pytest
@@ -16,16 +16,13 @@ from grpc_reflection.v1alpha import reflection_pb2
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 PRECONDITION = "FAILED_PRECONDITION"
 EPOCH_DIFFERS = (PRECONDITION, "client-provided group epoch differs from broker group epoch")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_GROUP_CONSUMER_TIMEOUT": "2 s", "SHARDD_LIFTBRIDGE_SERVER_ID": "srv1"}
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-groups") / "data", settings) as running:
-        yield running
+SERVER: Final = Serving(
+    LiftbridgeServer, {"SHARDD_LIFTBRIDGE_GROUP_CONSUMER_TIMEOUT": "2 s", "SHARDD_LIFTBRIDGE_SERVER_ID": "srv1"}
+)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import pytest
@@ -12,14 +12,10 @@ import pytest
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 LEADER, ALL, NONE = 0, 1, 2
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-publish") / "data") as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer)
 
 
 @pytest.fixture

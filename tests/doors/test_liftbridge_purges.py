@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 from tests.support.wide import crossed
 
 NAMESPACE = "liftbridge-default"
 EARLIEST, NEW_ONLY, STOP_OFFSET = 2, 0, 1
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-purges") / "data") as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer)
 
 
 @pytest.fixture

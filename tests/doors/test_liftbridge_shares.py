@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from shardd.doors.liftbridge.calls import (
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, await_ping, frame, opened, request_frames
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -34,13 +35,14 @@ STREAMS_MAX: Final = 128  # of one connection here
 CONTROL_S: Final = REQUEST_S / 2
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "", "SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "1000000"}
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-shares") / "data", settings) as running:
-        with running.client(ROOT) as root:
-            root.create("s")
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        root.create("s")
+
+
+SERVER: Final = Serving(
+    LiftbridgeServer, {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": "", "SHARDD_SERVER_LOGIN_ATTEMPTS_MAX": "1000000"}, fill=fill
+)
 
 
 def strangers(

@@ -10,9 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -27,6 +25,7 @@ from tests.hostile.matrix.lines import HALF_SENT, PIPELINED, STRANGER, UNREAD
 from tests.hostile.matrix.memory import process_bytes_max
 from tests.hostile.matrix.report import Report
 from tests.hostile.matrix.target import Target
+from tests.support.serving import Serving
 from tests.support.wide import wide, wide_but
 
 ROUNDS: Final = 20
@@ -41,33 +40,28 @@ PATHS: Final = {
 AT_ONCE: Final = 50  # calls
 WRONG: Final = [("authorization", "Basic " + base64.b64encode(b"iggy:wrong").decode())]
 FIRST_CALLS: Final = 400
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path / "data", {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": ""}) as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer, {"SHARDD_LIFTBRIDGE_ANONYMOUS_USER": ""})
 
 
 @pytest.mark.parametrize(
     ("attack", "connections"), [wide(PIPELINED, 60), (PIPELINED, 200), (UNREAD, 60), (HALF_SENT, 60)]
 )
 def test_crowd_of_strangers_clients_at_work_and_newcomers_are_served(
-    server: LiftbridgeServer, attack: str, connections: int
+    own_server: LiftbridgeServer, attack: str, connections: int
 ) -> None:
-    door, reports = server.door(), list[Report]()
-    target = Target({"grpc": server.liftbridge_address}, {}, {})
-    with server.client(ROOT) as working:
+    door, reports = own_server.door(), list[Report]()
+    target = Target({"grpc": own_server.liftbridge_address}, {}, {})
+    with own_server.client(ROOT) as working:
         assert working.status("FetchMetadata") == ("OK", "")
         before, most = door.memory_info().rss, 0
         with crowd_of(Order("grpc", STRANGER, attack, connections, 0, target), reports):
             for _ in range(ROUNDS):
                 assert working.status("FetchMetadata") == ("OK", "")
-                with server.client(ROOT) as newcomer:
+                with own_server.client(ROOT) as newcomer:
                     assert newcomer.status("FetchMetadata") == ("OK", "")
                 most = max(most, door.memory_info().rss - before)
     assert most < GROWTH_BYTES_MAX, f"the door has grown by {most >> 20} MiB"
-    assert door.is_running() and "gives no sign of life" not in server.log()
+    assert door.is_running() and "gives no sign of life" not in own_server.log()
     assert reports[0].entered >= connections
 
 
@@ -101,44 +95,44 @@ def flood(server: LiftbridgeServer, path: str, closed: threading.Event, *, gives
     "path", wide_but([PATHS["no login"], PATHS["no such service"]], PATHS.values()), ids=PATHS.keys()
 )
 def test_stranger_goes_on_its_connection_ends_and_clients_of_its_address_stay(
-    server: LiftbridgeServer, path: str
+    own_server: LiftbridgeServer, path: str
 ) -> None:
     closed = threading.Event()
-    with server.client(ROOT) as working:
+    with own_server.client(ROOT) as working:
         assert working.status("FetchMetadata") == ("OK", "")
-        attacker = threading.Thread(target=flood, args=(server, path, closed), daemon=True)
+        attacker = threading.Thread(target=flood, args=(own_server, path, closed), daemon=True)
         attacker.start()
         deadline = time.monotonic() + WAIT_S
         while not closed.wait(0.05):
             assert time.monotonic() < deadline, "it may go on for ever"
             assert working.status("FetchMetadata") == ("OK", "")
-        with server.client(ROOT) as newcomer:
+        with own_server.client(ROOT) as newcomer:
             assert newcomer.status("FetchMetadata") == ("OK", "")
         assert working.status("FetchMetadata") == ("OK", "")
         attacker.join(WAIT_S)
-    assert "it has too many calls without a login" in server.log()
+    assert "it has too many calls without a login" in own_server.log()
 
 
 def test_stranger_gives_up_calls_without_end_its_connection_ends_and_clients_of_its_address_stay(
-    server: LiftbridgeServer,
+    own_server: LiftbridgeServer,
 ) -> None:
     closed = threading.Event()
     path = f"/{api.SERVICE}/FetchMetadata"
-    with server.client(ROOT) as working:
+    with own_server.client(ROOT) as working:
         assert working.status("FetchMetadata") == ("OK", "")
-        threading.Thread(target=flood, args=(server, path, closed), kwargs={"gives_up": True}, daemon=True).start()
+        threading.Thread(target=flood, args=(own_server, path, closed), kwargs={"gives_up": True}, daemon=True).start()
         deadline = time.monotonic() + WAIT_S
         while not closed.wait(0.05):
             assert time.monotonic() < deadline, "it may go on for ever"
             assert working.status("FetchMetadata") == ("OK", "")
-    assert "it has too many calls without a login" in server.log()
+    assert "it has too many calls without a login" in own_server.log()
 
 
 def test_clients_of_one_address_begin_with_more_calls_than_may_wait_none_loses_its_connection(
-    server: LiftbridgeServer,
+    own_server: LiftbridgeServer,
 ) -> None:
     """Two connections with hundreds of first calls each, and right passwords: 512 find a place to wait."""
-    with server.client(ROOT) as first, server.client(ROOT) as second:
+    with own_server.client(ROOT) as first, own_server.client(ROOT) as second:
         calls: list[Any] = []
         for client in (first, second):
             grpc.channel_ready_future(client.channel).result(WAIT_S)
@@ -149,4 +143,4 @@ def test_clients_of_one_address_begin_with_more_calls_than_may_wait_none_loses_i
         too_many = (grpc.StatusCode.UNAVAILABLE, "too many calls without a login at a time")
         assert set(ended) <= {(grpc.StatusCode.OK, ""), too_many}, ended
         assert ended[grpc.StatusCode.OK, ""] >= FIRST_CALLS
-    assert "are closed" not in server.log()
+    assert "are closed" not in own_server.log()

@@ -7,20 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.doors.liftbridge_server import EndedError, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 INVALID, MISSING = "INVALID_ARGUMENT", "NOT_FOUND"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-streams") / "data") as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer)
 
 
 @pytest.fixture

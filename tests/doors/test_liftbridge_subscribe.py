@@ -18,6 +18,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.liftbridge import api
 from tests.doors.liftbridge_server import QUIET_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
+from tests.support.serving import Serving
 
 NEW_ONLY, OFFSET, EARLIEST, LATEST, TIMESTAMP = range(5)
 STOP_OFFSET, STOP_LATEST, STOP_TIMESTAMP = 1, 2, 3
@@ -32,10 +33,7 @@ def before(stop: int, start: int) -> tuple[str, str]:
     return "INVALID_ARGUMENT", f"Stop offset is before start offset: {stop} < {start}"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiftbridgeServer]:
-    with LiftbridgeServer(tmp_path_factory.mktemp("liftbridge-subscribe") / "data") as running:
-        yield running
+SERVER: Final = Serving(LiftbridgeServer)
 
 
 @pytest.fixture(scope="module")

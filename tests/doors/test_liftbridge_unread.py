@@ -6,7 +6,6 @@ import base64
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -25,6 +24,7 @@ from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, EndedError, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, opened, request_frames
 from tests.support import wire
+from tests.support.serving import Serving
 from tests.support.stalls import figures_of, metrics, wait_until
 
 CONNECTIONS: Final = 30
@@ -42,14 +42,13 @@ _HEADERS: Final = 1
 _END_STREAM: Final = 1
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[LiftbridgeServer]:
-    settings = {"SHARDD_SERVER_SLOW_READER_TIMEOUT": f"{SLOW_READER_S:.0f} s"}
-    with LiftbridgeServer(tmp_path / "data", settings) as running:
-        with running.client(ROOT) as root:
-            root.create("w", subject=SUBJECT)
-            root.create("s")
-        yield running
+def fill(server: LiftbridgeServer) -> None:
+    with server.client(ROOT) as root:
+        root.create("w", subject=SUBJECT)
+        root.create("s")
+
+
+SERVER: Final = Serving(LiftbridgeServer, {"SHARDD_SERVER_SLOW_READER_TIMEOUT": f"{SLOW_READER_S:.0f} s"}, fill=fill)
 
 
 class Unread:
@@ -95,11 +94,13 @@ class Unread:
         return kind, flags, stream
 
 
-def test_many_answers_are_not_taken_their_memory_is_bounded_and_others_are_answered(server: LiftbridgeServer) -> None:
-    door = server.door()
+def test_many_answers_are_not_taken_their_memory_is_bounded_and_others_are_answered(
+    own_server: LiftbridgeServer,
+) -> None:
+    door = own_server.door()
     before = door.memory_info().rss
-    with ExitStack() as held, server.client(ROOT) as other:
-        crowd = [Unread(server, CALLS, NAMES) for _ in range(CONNECTIONS)]
+    with ExitStack() as held, own_server.client(ROOT) as other:
+        crowd = [Unread(own_server, CALLS, NAMES) for _ in range(CONNECTIONS)]
         for each in crowd:
             held.callback(each.close)
         refused = sum(sum(each.heads()) for each in crowd)
@@ -108,9 +109,9 @@ def test_many_answers_are_not_taken_their_memory_is_bounded_and_others_are_answe
         assert other.status("FetchMetadata") == ("OK", "")
 
 
-def test_answer_is_not_taken_in_its_time_its_connection_is_closed(server: LiftbridgeServer) -> None:
-    with server.client(ROOT) as other:
-        slow = Unread(server, 1, 80)
+def test_answer_is_not_taken_in_its_time_its_connection_is_closed(own_server: LiftbridgeServer) -> None:
+    with own_server.client(ROOT) as other:
+        slow = Unread(own_server, 1, 80)
         try:
             assert slow.heads() == [False]
             slow.closed()
@@ -119,8 +120,8 @@ def test_answer_is_not_taken_in_its_time_its_connection_is_closed(server: Liftbr
         assert other.status("FetchMetadata") == ("OK", "")
 
 
-def test_answer_beyond_the_bound_is_refused_in_a_sentence(server: LiftbridgeServer) -> None:
-    with server.client(ROOT) as root:
+def test_answer_beyond_the_bound_is_refused_in_a_sentence(own_server: LiftbridgeServer) -> None:
+    with own_server.client(ROOT) as root:
         root.create("wide", partitions=1_000)
         with pytest.raises(EndedError, match="name fewer streams"):
             root.call("FetchMetadata", streams=["wide"] * 10_000)
@@ -140,17 +141,17 @@ def subscribed(server: LiftbridgeServer, stream: str, name: str) -> socket.socke
     return connection
 
 
-def test_large_messages_of_two_users_are_not_taken_a_third_user_gets_one(server: LiftbridgeServer) -> None:
+def test_large_messages_of_two_users_are_not_taken_a_third_user_gets_one(own_server: LiftbridgeServer) -> None:
     of_user = LARGE_OF_ADDRESS_BYTES_MAX // LARGE_COPIES
     count = of_user // (LARGE_BYTES + _MESSAGE_BYTES)
     assert 2 * of_user - 2 * count * LARGE_BYTES < LARGE_BYTES
-    with ExitStack() as held, server.client(ROOT) as root:
+    with ExitStack() as held, own_server.client(ROOT) as root:
         root.create("large")
-        with wire.connect(server.address) as tcp:
+        with wire.connect(own_server.address) as tcp:
             tcp.send("liftbridge-default", "large", wire.to_partition(0), [wire.message(bytes(LARGE_BYTES))])
         for name in ("one", "another"):
-            server.create_user(name, Permissions(read_streams=True, poll_messages=True))
-            crowd = [held.enter_context(subscribed(server, "large", name)) for _ in range(count)]
+            own_server.create_user(name, Permissions(read_streams=True, poll_messages=True))
+            crowd = [held.enter_context(subscribed(own_server, "large", name)) for _ in range(count)]
             for each in crowd:
                 with each.makefile("rb") as taken:
                     assert len(taken.read(_BEGUN_BYTES)) == _BEGUN_BYTES

@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -17,22 +17,23 @@ from shardd.protocol.codes import Code
 from tests.doors.http_server import HttpServer
 from tests.doors.metrics_server import OPEN_METRICS, WAIT_S, MetricsServer, Scrape, ask, eventually
 from tests.support import wire
+from tests.support.serving import Serving
 
 ODD = 'a "b" \\c'  # a name that both formats must escape
 TOKEN = "a-token-of-20-letters"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetricsServer]:
-    with MetricsServer(tmp_path_factory.mktemp("metrics") / "data") as running:
-        with wire.connect(running.address) as root:
-            root.create_stream("shop")
-            root.create_topic("shop", "orders", 4)
-            root.create_topic("shop", ODD, 1)
-            for partition in range(4):
-                root.send("shop", "orders", wire.to_partition(partition), [wire.message(b"x")] * 25)
-            make_group(root, "shop", "orders", "billing")
-        yield running
+def fill(server: MetricsServer) -> None:
+    with wire.connect(server.address) as root:
+        root.create_stream("shop")
+        root.create_topic("shop", "orders", 4)
+        root.create_topic("shop", ODD, 1)
+        for partition in range(4):
+            root.send("shop", "orders", wire.to_partition(partition), [wire.message(b"x")] * 25)
+        make_group(root, "shop", "orders", "billing")
+
+
+SERVER: Final = Serving(MetricsServer, fill=fill)
 
 
 def make_group(root: wire.Wire, stream: str, topic: str, name: str) -> None:

@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ from tests.hostile.matrix.https import trusting_anything
 from tests.hostile.matrix.lines import DOORS, RIGHTLESS
 from tests.hostile.matrix.target import BIG, NAMESPACE, OTHER, PASSWORD, SMALL, STREAM, MatrixServer, Target
 from tests.support import websocket, wire
+from tests.support.serving import Serving
 from tests.support.tls_wire import TlsWire
 from tests.support.wire09 import Wire09
 
@@ -50,13 +52,12 @@ DELETE_GROUP: Final = 603
 POLLER: Final = Permissions(read_streams=True, poll_messages=True, send_messages=True)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MatrixServer]:
-    doors = ["websocket", "http", "quic", "grpc", "nats"]
-    with MatrixServer(tmp_path_factory.mktemp("ports") / "data", doors) as running:
-        with wire.connect(running.address) as root:
-            root.request(602, wire.identifier(STREAM) + wire.identifier(SMALL) + wire.str8("g"))
-        yield running
+def fill(server: MatrixServer) -> None:
+    with wire.connect(server.address) as root:
+        root.request(602, wire.identifier(STREAM) + wire.identifier(SMALL) + wire.str8("g"))
+
+
+SERVER: Final = Serving(partial(MatrixServer, doors=["websocket", "http", "quic", "grpc", "nats"]), fill=fill)
 
 
 # ---- ports of the classic commands ----

@@ -7,22 +7,23 @@ import contextlib
 import os
 import signal
 import struct
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.doors.quic_server import QuicServer, batch, connected, request_frame
 from tests.support import wire
+from tests.support.serving import Serving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuicServer]:
-    with QuicServer(tmp_path_factory.mktemp("quic") / "data") as running:
-        with wire.connect(running.address) as tcp:
-            tcp.create_topic(tcp.create_stream("shared"), "t", 2)
-        yield running
+def fill(server: QuicServer) -> None:
+    with wire.connect(server.address) as tcp:
+        tcp.create_topic(tcp.create_stream("shared"), "t", 2)
+
+
+SERVER: Final = Serving(QuicServer, fill=fill)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

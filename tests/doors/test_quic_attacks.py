@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from aioquic.quic.stream import QuicStreamSender
 
 from tests.doors.quic_server import QuicClient, QuicServer, connected, request_frame
 from tests.support import wire
+from tests.support.serving import Serving
 from tests.support.wide import wide
 
 TIMEOUT_S: Final = 3
@@ -33,14 +34,14 @@ MESSAGES: Final = 7
 DEAF: Final = 8
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuicServer]:
-    with QuicServer(tmp_path_factory.mktemp("quic-attacks") / "data", SETTINGS) as running:
-        with wire.connect(running.address) as tcp:
-            tcp.create_topic(tcp.create_stream("s"), "t", 1)
-            for _ in range(MESSAGES):
-                tcp.send(0, 0, wire.to_partition(0), [wire.message(b"x" * 1_000_000)])
-        yield running
+def fill(server: QuicServer) -> None:
+    with wire.connect(server.address) as tcp:
+        tcp.create_topic(tcp.create_stream("s"), "t", 1)
+        for _ in range(MESSAGES):
+            tcp.send(0, 0, wire.to_partition(0), [wire.message(b"x" * 1_000_000)])
+
+
+SERVER: Final = Serving(QuicServer, SETTINGS, fill=fill)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

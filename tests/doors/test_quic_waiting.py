@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import pytest
@@ -15,6 +15,7 @@ from shardd.doors.quic.listener import ADDRESS_SHARE, ALL_ANSWERS_BYTES_MAX
 from shardd.transport.door.places import REQUESTS_MAX as PLACES
 from tests.doors.quic_server import QuicClient, QuicServer, connected, request_frame
 from tests.support import wire
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -25,14 +26,15 @@ CREATE_USER: Final = 33
 PASSWORD: Final = "attacker-password"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuicServer]:
-    settings = {"SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "1000", "SHARDD_QUIC_MAX_IDLE_TIMEOUT": "5 m"}
-    with QuicServer(tmp_path_factory.mktemp("quic-waiting") / "data", settings) as running:
-        with wire.connect(running.address) as tcp:
-            tcp.request(CREATE_USER, wire.str8("attacker") + wire.str8(PASSWORD) + b"\1\0")
-            tcp.create_topic(tcp.create_stream("s"), "t", 1)
-        yield running
+def fill(server: QuicServer) -> None:
+    with wire.connect(server.address) as tcp:
+        tcp.request(CREATE_USER, wire.str8("attacker") + wire.str8(PASSWORD) + b"\1\0")
+        tcp.create_topic(tcp.create_stream("s"), "t", 1)
+
+
+SERVER: Final = Serving(
+    QuicServer, {"SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "1000", "SHARDD_QUIC_MAX_IDLE_TIMEOUT": "5 m"}, fill=fill
+)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

@@ -8,16 +8,15 @@ import contextlib
 import select
 import socket
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Final
-
-import pytest
 
 from shardd.protocol.account_requests import CreateUserRequest, GetSnapshot, SnapshotCompression, SnapshotType
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from tests.doors.quic_server import WAIT_S, QuicClient, QuicServer, connected, request_frame
 from tests.support import wire
+from tests.support.serving import Serving
 
 READER: Final = Permissions(read_servers=True)
 ADDRESSES: Final = tuple(f"127.0.1.{number}" for number in range(1, 6))
@@ -29,13 +28,13 @@ PART: Final = 6  # others wait for less than this part of what all that were ask
 ASKED: Final = GetSnapshot(SnapshotCompression.LZMA, (SnapshotType.ALL,)).encode()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuicServer]:
-    with QuicServer(tmp_path_factory.mktemp("snapshots") / "data") as running:
-        with wire.connect(running.address) as root:
-            for name in ("greedy", "modest"):
-                root.request(Code.CREATE_USER, CreateUserRequest(name, "secret", 1, READER).encode())
-        yield running
+def fill(server: QuicServer) -> None:
+    with wire.connect(server.address) as root:
+        for name in ("greedy", "modest"):
+            root.request(Code.CREATE_USER, CreateUserRequest(name, "secret", 1, READER).encode())
+
+
+SERVER: Final = Serving(QuicServer, fill=fill)
 
 
 def asked_over_tcp(server: QuicServer, token: str, source: str) -> socket.socket:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from tests.doors.door_server import DoorServer, FrameWire
 from tests.hostile.crowd import allow_descriptors
 from tests.support import wire
 from tests.support.frozen_disk import FrozenDisk, mounted_disk
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
@@ -41,11 +43,7 @@ def prepare(server: DoorServer) -> None:
         assert relay.command(relay.proven().login(relay.open()), "create_user", user) == 0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    with DoorServer(tmp_path_factory.mktemp("waiters") / "data", doors=("relay",)) as running:
-        prepare(running)
-        yield running
+SERVER: Final = Serving(partial(DoorServer, doors=("relay",)), fill=prepare)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ their answer when somebody else gets his."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,22 +14,23 @@ import pytest
 from shardd.protocol.door_frames import Command, Kind, Login
 from shardd.transport.door.places import REQUESTS_MAX
 from tests.doors.door_server import DoorServer, FrameWire
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.usefixtures("hashes_as_served")
 
 CROWD: Final = REQUESTS_MAX * 5 // 2
 ATTACKER: Final = "198.51.100.1:7"
 PASSWORD: Final = "attacker-password"
+SETTINGS: Final = {"SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "2000"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorServer]:
-    settings = {"SHARDD_SERVER_CONNECTIONS_PER_ADDRESS_MAX": "2000"}
-    with DoorServer(tmp_path_factory.mktemp("lines") / "data", settings, doors=("relay",)) as running:
-        with running.relay(0) as relay:
-            handle = relay.proven().login(relay.open())
-            assert relay.command(handle, "create_user", new_user("attacker")) == 0
-        yield running
+def fill(server: DoorServer) -> None:
+    with server.relay(0) as relay:
+        handle = relay.proven().login(relay.open())
+        assert relay.command(handle, "create_user", new_user("attacker")) == 0
+
+
+SERVER: Final = Serving(partial(DoorServer, doors=("relay",)), SETTINGS, fill=fill)
 
 
 def new_user(name: str) -> dict[str, object]:

@@ -11,8 +11,8 @@ import signal
 import socket
 import struct
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -31,18 +31,14 @@ from tests.fuzz.templates import TEMPLATES
 from tests.fuzz.watch import Watch
 from tests.support.iggy09 import CLIENT_ID
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 FRAMES = 40_000
 SECONDS_MAX = 15.0
 GROWTH_MAX_BYTES = 384 << 20
 MINUTE_FRAMES = 1_000_000
 READS_09 = {template.code for template in TEMPLATES_09} - set(iggy09.OPERATIONS.values())
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env=SETTINGS) as running:
-        yield running
+SERVER: Final = Serving(env=SETTINGS)
 
 
 def fuzz(server: Server, frames: int, seconds: float) -> Report:
@@ -57,8 +53,8 @@ def fuzz(server: Server, frames: int, seconds: float) -> Report:
     return report
 
 
-def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(server: Server) -> None:
-    report = fuzz(server, int(os.environ.get("FUZZ_FRAMES", FRAMES)), SECONDS_MAX)
+def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(own_server: Server) -> None:
+    report = fuzz(own_server, int(os.environ.get("FUZZ_FRAMES", FRAMES)), SECONDS_MAX)
     totals = report.totals
     assert totals.statuses[0] > totals.frames // 100, "hardly any frame gets past the checks"
     assert len(totals.statuses) > 15, "the frames reach too few checks"
@@ -72,8 +68,8 @@ def test_mutated_frames_of_every_command_are_answered_and_the_server_goes_on(ser
 
 
 @pytest.mark.slow
-def test_a_million_mutated_frames(server: Server) -> None:
-    fuzz(server, MINUTE_FRAMES, 240.0)
+def test_a_million_mutated_frames(own_server: Server) -> None:
+    fuzz(own_server, MINUTE_FRAMES, 240.0)
 
 
 def test_every_command_has_a_template_and_the_corpus_can_be_read() -> None:
@@ -95,27 +91,27 @@ def test_a_seed_and_a_batch_give_the_same_frames_again() -> None:
 # ---- canaries: what is planted must be found ----
 
 
-def test_a_worker_that_dies_during_the_run_is_found(server: Server) -> None:
-    victim = server.worker_pids()[-1]
-    watch = Watch(server, GROWTH_MAX_BYTES)
+def test_a_worker_that_dies_during_the_run_is_found(own_server: Server) -> None:
+    victim = own_server.worker_pids()[-1]
+    watch = Watch(own_server, GROWTH_MAX_BYTES)
     killer = threading.Timer(1.0, os.kill, (victim, signal.SIGKILL))
     killer.start()
     try:
         with pytest.raises(FindingError) as found:
-            Fuzzer(server, 1, watch).run(10**9, 60.0)
+            Fuzzer(own_server, 1, watch).run(10**9, 60.0)
     finally:
         killer.join()
         watch.close()
-        server.kill_supervisor()  # an orderly stop would wait for the successor
+        own_server.kill_supervisor()  # an orderly stop would wait for the successor
     assert "in work on all lanes:" in str(found.value)  # the frames that may have done it
 
 
-def test_reports_in_the_log_and_growth_are_found(server: Server, tmp_path: Path) -> None:
+def test_reports_in_the_log_and_growth_are_found(own_server: Server, tmp_path: Path) -> None:
     reports = tmp_path / "sanitizer"
-    watch = Watch(server, GROWTH_MAX_BYTES, reports)
+    watch = Watch(own_server, GROWTH_MAX_BYTES, reports)
     watch.look()
     for line in ("==7==ERROR: AddressSanitizer: heap-use-after-free", "Traceback (most recent call last):"):
-        with server.log_path.open("a") as log:
+        with own_server.log_path.open("a") as log:
             log.write(f"{line}\n")
         with pytest.raises(FindingError, match="the log says"):
             watch.look()
@@ -123,7 +119,7 @@ def test_reports_in_the_log_and_growth_are_found(server: Server, tmp_path: Path)
     with pytest.raises(FindingError, match="a sanitizer reports"):
         watch.look()
     watch.close()
-    watch = Watch(server, -1)
+    watch = Watch(own_server, -1)
     with pytest.raises(FindingError, match="have grown"):
         watch.look()
     watch.close()

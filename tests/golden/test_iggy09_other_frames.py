@@ -24,12 +24,6 @@ FEWER_PARTITIONS = "020153 0203543162 01000000"
 UPDATED_TOPIC = "020153 02025431 03543162 0215000000636f6d7072657373696f6e5f616c676f726974686d 02040000006e6f6e65"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("frames")) as running:
-        yield running
-
-
 @pytest.fixture
 def root(server: Server) -> Iterator[Connection]:
     with Connection(server.address) as opened:

@@ -6,6 +6,7 @@ import contextlib
 import struct
 import threading
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -15,7 +16,8 @@ from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from tests.hostile import crowd
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 BOUNDS = ExtensionCode.GET_PARTITION_BOUNDS
 READERS = 150
@@ -30,20 +32,20 @@ def bounds_frame(topics: list[int | str], partitions: tuple[int, ...] = (), flag
     return wire.frame(BOUNDS, struct.pack("<BI", flags, len(topics)) + b"".join(parts))
 
 
-@pytest.fixture(scope="module")
-def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of one shard with twelve topics of 1,000 partitions."""
-    server = Server(tmp_path_factory.mktemp("wide") / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "1"})
-    with server, wire.connect(server.address) as connection:
+def fill(server: Server) -> None:
+    """Makes twelve topics of 1,000 partitions."""
+    with wire.connect(server.address) as connection:
         stream = connection.create_stream("s")
         for number in range(12):
             connection.create_topic(stream, f"t{number}", 1000)
-        yield server
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.fixture(scope="module")
-def readers(wide: Server) -> Iterator[list[wire.Wire]]:
-    with crowd.crowd(wide.address, READERS, login=True) as connections:
+def readers(server: Server) -> Iterator[list[wire.Wire]]:
+    with crowd.crowd(server.address, READERS, login=True) as connections:
         yield connections
 
 
@@ -75,17 +77,17 @@ def others_go_on(server: Server) -> Iterator[None]:
     assert server.log().count(SILENT) == silent
 
 
-def test_a_reader_cannot_stop_workers_with_bounds(wide: Server) -> None:
+def test_a_reader_cannot_stop_workers_with_bounds(server: Server) -> None:
     """One topic a thousand times in one request of 10 KB."""
     request = bounds_frame(["t0"] * 1000)
-    with others_go_on(wide), crowd.crowd(wide.address, 4, login=True) as readers:
+    with others_go_on(server), crowd.crowd(server.address, 4, login=True) as readers:
         for reader in readers:
             reader.send_bytes(request * 5)
         assert {reader.reply()[0] for reader in readers for _ in range(5)} == {Status.INVALID_FORMAT}
 
 
-def test_the_sum_of_partitions_of_one_request_is_bounded(wide: Server) -> None:
-    with wire.connect(wide.address) as connection:
+def test_the_sum_of_partitions_of_one_request_is_bounded(server: Server) -> None:
+    with wire.connect(server.address) as connection:
         for request, status in (
             (bounds_frame([f"t{number}" for number in range(10)]), Status.OK),
             (bounds_frame([f"t{number}" for number in range(11)]), Status.TOO_MANY_PARTITIONS),
@@ -106,10 +108,10 @@ def test_the_sum_of_partitions_of_one_request_is_bounded(wide: Server) -> None:
     ids=["streams", "bounds"],
 )
 def test_a_crowd_that_asks_about_all_partitions_stops_nobody(
-    wide: Server, readers: list[wire.Wire], request_frame: bytes
+    server: Server, readers: list[wire.Wire], request_frame: bytes
 ) -> None:
     """Each question is honest; all at once they are seconds of work."""
-    with others_go_on(wide):
+    with others_go_on(server):
         for reader in readers:
             reader.send_bytes(request_frame)
         assert {reader.reply()[0] for reader in readers} == {Status.OK}

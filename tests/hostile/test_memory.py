@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.hostile import crowd
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 MIB = 2**20
 COST_MAX_BYTES = 128 * MIB
@@ -21,20 +22,18 @@ UNAUTHENTICATED = 200
 UNAUTHENTICATED_MAX_BYTES = 64 * 1024
 
 
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A fresh one for each test: memory that the first has touched would hide what the second costs."""
-    running = Server(tmp_path_factory.mktemp("memory"))
-    running.start()
+def fill(server: Server) -> None:
     crowd.allow_descriptors(4096)
-    with wire.connect(running.address) as connection:
+    with wire.connect(server.address) as connection:
         connection.create_topic(connection.create_stream("s"), "t", 2)
         for partition in (0, 1):
             connection.send(0, 0, wire.to_partition(partition), [wire.message(bytes(1000))] * 10)
             connection.poll(0, 0, partition)
-    still_serves(running)  # what logins cost once is nobody's of the crowd
-    yield running
-    running.stop()
+    still_serves(server)  # the first login costs memory that is not the crowd's
+
+
+# Each test has a server of its own: memory that one test has touched would hide the cost of the next one.
+SERVER: Final = Serving(fill=fill)
 
 
 def still_serves(server: Server) -> None:
@@ -52,52 +51,52 @@ def report(what: str, cost_bytes: int) -> None:
 
 
 @pytest.mark.io_engine
-def test_half_sent_frames_cost_bounded_memory(server: Server) -> None:
+def test_half_sent_frames_cost_bounded_memory(own_server: Server) -> None:
     body = wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(10 * MIB))])
     frame = wire.frame(wire.SEND_MESSAGES, body)
-    with crowd.crowd(server.address, HALF_SENT, login=True) as connections:
-        before = crowd.resident_bytes(server)
+    with crowd.crowd(own_server.address, HALF_SENT, login=True) as connections:
+        before = crowd.resident_bytes(own_server)
         sent = sum(crowd.push(connections, frame[:HALF_BYTES]))
-        cost = crowd.resident_bytes(server) - before
+        cost = crowd.resident_bytes(own_server) - before
         report(f"{HALF_SENT} half-sent frames of 10 MiB, {sent // MIB} MiB on the way", cost)
-        still_serves(server)
-        cost = max(cost, crowd.resident_bytes(server) - before)
+        still_serves(own_server)
+        cost = max(cost, crowd.resident_bytes(own_server) - before)
     assert cost <= COST_MAX_BYTES
-    still_serves(server)
+    still_serves(own_server)
 
 
-def test_slow_readers_of_big_polls_cost_bounded_memory(server: Server) -> None:
-    with wire.connect(server.address) as connection:
+def test_slow_readers_of_big_polls_cost_bounded_memory(own_server: Server) -> None:
+    with wire.connect(own_server.address) as connection:
         connection.create_topic(0, "big", 1)
         for number in range(34):
             connection.send(0, "big", wire.to_partition(0), [wire.message(bytes([number]) * 1_000_000)])
     request = wire.consumer() + wire.identifier(0) + wire.identifier("big") + wire.optional_partition(0)
     request += struct.pack("<BQIB", wire.POLL_OFFSET, 0, 34, 0)
-    with crowd.crowd(server.address, SLOW_READERS, login=True, receive_buffer_bytes=1 << 16) as connections:
-        before = crowd.resident_bytes(server)
+    with crowd.crowd(own_server.address, SLOW_READERS, login=True, receive_buffer_bytes=1 << 16) as connections:
+        before = crowd.resident_bytes(own_server)
         for connection in connections:
             connection.send_bytes(wire.frame(wire.POLL_MESSAGES, request))
         costs = []
         for _ in range(20):
             time.sleep(0.1)
-            costs.append(crowd.resident_bytes(server) - before)
+            costs.append(crowd.resident_bytes(own_server) - before)
         report(f"{SLOW_READERS} slow readers of 34 MB", max(costs))
-        still_serves(server)
+        still_serves(own_server)
         status, answer = connections[-1].reply()
         assert status == 0
         payloads = [item.payload for item in wire.parse_polled(answer).messages]
         assert payloads == [bytes([number]) * 1_000_000 for number in range(34)]
-        costs.append(crowd.resident_bytes(server) - before)
+        costs.append(crowd.resident_bytes(own_server) - before)
     assert max(costs) <= COST_MAX_BYTES
 
 
-def test_frames_before_login_are_drained_and_cost_little(server: Server) -> None:
+def test_frames_before_login_are_drained_and_cost_little(own_server: Server) -> None:
     """At most 64 KiB of each such connection is kept; the whole frame is taken in and answered."""
     frame = wire.frame(wire.SEND_MESSAGES, wire.batch(0, 0, wire.to_partition(0), [wire.message(bytes(2 * MIB))]))
-    with crowd.crowd(server.address, UNAUTHENTICATED, login=False) as connections:
-        before = crowd.resident_bytes(server)
+    with crowd.crowd(own_server.address, UNAUTHENTICATED, login=False) as connections:
+        before = crowd.resident_bytes(own_server)
         sent = crowd.push(connections, frame[:-1])
-        cost = crowd.resident_bytes(server) - before
+        cost = crowd.resident_bytes(own_server) - before
         report(f"{UNAUTHENTICATED} frames of 2 MiB before login", cost)
         assert sent == [len(frame) - 1] * UNAUTHENTICATED
         for connection in connections:
@@ -105,4 +104,4 @@ def test_frames_before_login_are_drained_and_cost_little(server: Server) -> None
             assert connection.reply() == (40, b"")
             connection.ping()
     assert cost <= UNAUTHENTICATED * UNAUTHENTICATED_MAX_BYTES + 16 * MIB
-    still_serves(server)
+    still_serves(own_server)

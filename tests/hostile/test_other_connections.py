@@ -5,27 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.hostile import crowd
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 IDLE = 2_000
 DRIPPING = 50
 HALF_OPEN = 50
 PING_MAX_MS = 250.0  # in the middle: a loaded machine may take a process off its CPU at any time
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    crowd.allow_descriptors(8192)
-    running = Server(tmp_path_factory.mktemp("crowd"), env={"SHARDD_SERVER_CONNECTIONS_MAX": "8000"})
-    running.start()
-    yield running
-    running.stop()
+SERVER: Final = Serving(env={"SHARDD_SERVER_CONNECTIONS_MAX": "8000"}, fill=lambda _: crowd.allow_descriptors(8192))
 
 
 class Dripper(threading.Thread):

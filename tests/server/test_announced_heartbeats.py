@@ -3,13 +3,13 @@ leaves its groups; every other connection is left alone, however silent it is.""
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,7 +18,8 @@ from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.heartbeats import TIMEOUT_MAX_MS, TIMEOUT_MIN_MS, HeartbeatTimeout
 from tests.support import wire
-from tests.support.server import CHEAP_HASHES, ONE_SHARD, Server
+from tests.support.server import CHEAP_HASHES, ONE_SHARD, UP_TO_TWO_SHARDS, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 PARTITIONS = 4
@@ -28,20 +29,14 @@ SLOW_TIMEOUT_MS = 6_000
 TAIL_TIMEOUT_MS = 8_000
 PLACE = wire.identifier("s") + wire.identifier("t")
 GROUP = PLACE + wire.identifier("cg")
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    shards = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(min(2, len(os.sched_getaffinity(0))))}
-    with Server(tmp_path_factory.mktemp("announced") / "data", shards | CHEAP_HASHES) as made:
-        yield made
+SERVER: Final = Serving(env=UP_TO_TWO_SHARDS | CHEAP_HASHES)
 
 
 @pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    make_group(running)
-    yield running
-    with wire.connect(running.address) as root:
+def server(server: Server) -> Iterator[Server]:
+    make_group(server)
+    yield server
+    with wire.connect(server.address) as root:
         root.delete_stream("s")
 
 

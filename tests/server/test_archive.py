@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -34,19 +35,16 @@ from tests.server.test_retention import (
 )
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.top import shard_figures
 from tests.support.wire import Wire
 
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 @pytest.fixture
-def root(server: Server) -> Iterator[Wire]:
-    with wire.connect(server.address) as connection:
+def root(own_server: Server) -> Iterator[Wire]:
+    with wire.connect(own_server.address) as connection:
         connection.create_stream("s")
         yield connection
 
@@ -83,15 +81,15 @@ def payloads_of(entry: Path, manifest: SpoolManifest) -> int:
     return len(offsets)
 
 
-def test_an_expired_segment_is_deleted_when_its_ack_is_there_and_not_before(server: Server, root: Wire) -> None:
+def test_an_expired_segment_is_deleted_when_its_ack_is_there_and_not_before(own_server: Server, root: Wire) -> None:
     create_topic(root, expiry_us=2 * SECOND_US)
     settings(root, archive="required")
     send(root, 30)
-    data = server.data_dir
-    until(lambda: covered(data) == list(range(30)), server)
+    data = own_server.data_dir
+    until(lambda: covered(data) == list(range(30)), own_server)
     assert offsets(root) == []
-    assert logs(server, root) == [30]
-    after_runs(server)
+    assert logs(own_server, root) == [30]
+    after_runs(own_server)
     for entry, manifest in entries(data):
         assert payloads_of(entry, manifest) == manifest.records
         assert (manifest.stream.name, manifest.topic.name, manifest.archive) == ("s", "t", "required")
@@ -99,24 +97,24 @@ def test_an_expired_segment_is_deleted_when_its_ack_is_there_and_not_before(serv
     first, *rest = entries(data)
     spool.acknowledge(first[0], Acknowledgement("0" * 32, first[1].records, "of another one"))
     acknowledge(*rest[0])
-    until(lambda: not rest[0][0].exists(), server)
+    until(lambda: not rest[0][0].exists(), own_server)
     assert first[0].exists(), "an ACK of another segment counts for nothing"
     for entry, manifest in entries(data):
         acknowledge(entry, manifest)
-    until(lambda: entries(data) == [] and not any(spool.spool_directory(data).iterdir()), server)
-    assert figure(server, "acknowledged") == len(rest) + 1
+    until(lambda: entries(data) == [] and not any(spool.spool_directory(data).iterdir()), own_server)
+    assert figure(own_server, "acknowledged") == len(rest) + 1
 
 
-def test_segments_that_a_size_or_a_client_removes_wait_too(server: Server, root: Wire) -> None:
+def test_segments_that_a_size_or_a_client_removes_wait_too(own_server: Server, root: Wire) -> None:
     create_topic(root, size_bytes=5 * SEGMENT_BYTES)
     settings(root, archive="best_effort")
     send(root, 100)
-    until(lambda: covered(server.data_dir)[:10] == list(range(10)), server)
-    until(lambda: logs(server, root)[0] == offsets(root)[0] == len(covered(server.data_dir)), server)
+    until(lambda: covered(own_server.data_dir)[:10] == list(range(10)), own_server)
+    until(lambda: logs(own_server, root)[0] == offsets(root)[0] == len(covered(own_server.data_dir)), own_server)
     place = wire.identifier("s") + wire.identifier("t")
     root.request(Code.DELETE_SEGMENTS, place + struct.pack("<II", 0, 1))
-    until(lambda: len(covered(server.data_dir)) == offsets(root)[0], server)
-    assert covered(server.data_dir) == list(range(offsets(root)[0]))
+    until(lambda: len(covered(own_server.data_dir)) == offsets(root)[0], own_server)
+    assert covered(own_server.data_dir) == list(range(offsets(root)[0]))
 
 
 def test_a_plain_directory_takes_segments_and_what_it_has_is_deleted(tmp_path: Path) -> None:
@@ -226,17 +224,17 @@ def layout_incarnation(directory: Path) -> int:
     return int(struct.unpack("<8sQ", (directory / layout.INCARNATION).read_bytes())[1])
 
 
-def test_what_is_on_its_way_goes_with_its_topic(server: Server, root: Wire) -> None:
+def test_what_is_on_its_way_goes_with_its_topic(own_server: Server, root: Wire) -> None:
     create_topic(root, expiry_us=SECOND_US)
     settings(root, archive="required")
     send(root, 30)
-    until(lambda: len(covered(server.data_dir)) == 30, server)
-    entry, manifest = entries(server.data_dir)[0]
-    stray = spool.incoming_prefix(server.data_dir, (0, 0, 0), manifest.incarnation)
+    until(lambda: len(covered(own_server.data_dir)) == 30, own_server)
+    entry, manifest = entries(own_server.data_dir)[0]
+    stray = spool.incoming_prefix(own_server.data_dir, (0, 0, 0), manifest.incarnation)
     root.purge_topic("s", "t")
     Path(f"{stray}-{manifest.start:020}.log").write_bytes((entry / manifest.file).read_bytes())
-    until(lambda: list(layout.incoming_directory(server.data_dir).iterdir()) == [], server)
-    assert len(covered(server.data_dir)) == 30, "what is in the spool stays for its archive"
+    until(lambda: list(layout.incoming_directory(own_server.data_dir).iterdir()) == [], own_server)
+    assert len(covered(own_server.data_dir)) == 30, "what is in the spool stays for its archive"
 
 
 def test_a_damaged_required_segment_holds_up_its_partition_until_somebody_gives_it_up(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import stat
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 import psutil
-import pytest
 
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 PARTITIONS = 4
@@ -43,15 +44,15 @@ def rows(first_column: str) -> Iterator[tuple[list[str], str]]:
             yield re.findall(r"`([^`]+)`", cells[1]), cells[2]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("surface") / "data") as running:
-        with wire.connect(running.address) as connection:
-            connection.create_topic(connection.create_stream("surface"), "t", PARTITIONS)
-            for partition in range(PARTITIONS):
-                connection.send(0, 0, wire.to_partition(partition), [wire.message(b"here")])
-                connection.store_offset(0, 0, partition, 0)
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("surface"), "t", PARTITIONS)
+        for partition in range(PARTITIONS):
+            connection.send(0, 0, wire.to_partition(partition), [wire.message(b"here")])
+            connection.store_offset(0, 0, partition, 0)
+
+
+SERVER: Final = Serving(fill=fill)
 
 
 def sockets_of(process: psutil.Process) -> dict[int, str]:

@@ -6,15 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from shardd.client import Connection, Credentials
 from shardd.log import layout
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 WAIT_S = 60.0
 NAMES = 5_000  # 25 seconds of the trash
@@ -26,18 +25,18 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """With sealed segments on both shards."""
-    with Server(tmp_path / "data", SETTINGS) as server:
-        with wire.connect(server.address) as connection:
-            connection.create_stream("other")
-            connection.create_topic(connection.create_stream("s"), "t", 8)
-            batch = [wire.message(bytes(100_000))] * 8
-            for partition in range(8):
-                for _ in range(4):
-                    connection.send("s", "t", wire.to_partition(partition), batch)
-        yield server
+def fill(server: Server) -> None:
+    """Both shards have sealed segments."""
+    with wire.connect(server.address) as connection:
+        connection.create_stream("other")
+        connection.create_topic(connection.create_stream("s"), "t", 8)
+        batch = [wire.message(bytes(100_000))] * 8
+        for partition in range(8):
+            for _ in range(4):
+                connection.send("s", "t", wire.to_partition(partition), batch)
+
+
+SERVER: Final = Serving(env=SETTINGS, fill=fill)
 
 
 def fill_trash(server: Server) -> Path:
@@ -78,28 +77,28 @@ def stop_in_order(server: Server) -> None:
     assert "jobs that do not end" not in server.log()
 
 
-def test_a_stop_does_not_wait_for_a_scrub_and_a_large_trash(server: Server) -> None:
-    deleted = fill_trash(server)
-    wait_for(server, "jobs.scrubber.bytes", 1)
-    wait_for(server, "jobs.trash.steps", 100)
-    assert total(server, "jobs.scrubber.running") == 2 and total(server, "jobs.trash.running") == 1
-    assert total(server, "jobs.scrubber.left") > 0 and total(server, "jobs.trash.left") > 0
-    stop_in_order(server)
+def test_a_stop_does_not_wait_for_a_scrub_and_a_large_trash(own_server: Server) -> None:
+    deleted = fill_trash(own_server)
+    wait_for(own_server, "jobs.scrubber.bytes", 1)
+    wait_for(own_server, "jobs.trash.steps", 100)
+    assert total(own_server, "jobs.scrubber.running") == 2 and total(own_server, "jobs.trash.running") == 1
+    assert total(own_server, "jobs.scrubber.left") > 0 and total(own_server, "jobs.trash.left") > 0
+    stop_in_order(own_server)
     assert 0 < len(list(deleted.iterdir())) <= NAMES - 99, "the trash was in the middle of it"
-    server.start()
-    wait_for(server, "jobs.trash.steps", 100)
+    own_server.start()
+    wait_for(own_server, "jobs.trash.steps", 100)
 
 
-def test_a_stop_does_not_wait_for_a_backup_and_the_backup_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_stop_does_not_wait_for_a_backup_and_the_backup_goes_on(own_server: Server, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shardd", "backup", "create", str(tmp_path / "backups"), "--data",
-               str(server.data_dir), "--rate-bytes-per-second", "4 MiB", "--full-speed"]  # fmt: skip
+               str(own_server.data_dir), "--rate-bytes-per-second", "4 MiB", "--full-speed"]  # fmt: skip
     backup = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + WAIT_S
         while not list((tmp_path / "backups").rglob("*.log")):
             assert backup.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
-        stop_in_order(server)
+        stop_in_order(own_server)
         assert backup.poll() is None, "it has 6 seconds of work and more"
         output, _ = backup.communicate(timeout=60)
         assert backup.returncode == 0, output

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
+from typing import Final
 
 from shardd.log import layout
 from shardd.protocol.codes import Code
@@ -16,6 +14,7 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.topic_settings import SetTopicSettings
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 SEGMENT_BYTES = 256 << 10
@@ -33,21 +32,17 @@ PAYLOADS = [b"%06d" % number + b"of which much is the same " * 36 for number in 
 RECORD_BYTES = 64 + len(PAYLOADS[0])
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """With a topic of which all that is sealed is compressed."""
-    server = Server(tmp_path / "data", ENV)
-    server.start()
-    try:
-        with wire.connect(server.address) as root:
-            root.create_topic(root.create_stream("s"), "t", 1)
-            for first in range(0, MESSAGES, BATCH):
-                batch = [wire.message(each) for each in PAYLOADS[first : first + BATCH]]
-                root.send("s", "t", wire.to_partition(0), batch)
-        until(server, lambda: len(files(server, "log")) == 1 and len(files(server, "blocks")) == 5)
-        yield server
-    finally:
-        server.stop()
+def fill(server: Server) -> None:
+    """Makes a topic whose sealed segments are all compressed."""
+    with wire.connect(server.address) as root:
+        root.create_topic(root.create_stream("s"), "t", 1)
+        for first in range(0, MESSAGES, BATCH):
+            batch = [wire.message(each) for each in PAYLOADS[first : first + BATCH]]
+            root.send("s", "t", wire.to_partition(0), batch)
+    until(server, lambda: len(files(server, "log")) == 1 and len(files(server, "blocks")) == 5)
+
+
+SERVER: Final = Serving(env=ENV, fill=fill)
 
 
 def until(server: Server, holds: Callable[[], bool]) -> None:
@@ -86,63 +81,66 @@ def check_files(server: Server, first: int) -> None:
     assert starts[0] <= first and all(start > first for start in starts[1:2])
 
 
-def test_the_log_starts_within_a_compressed_segment_through_a_stop_and_a_kill(server: Server) -> None:
-    first = files(server, "blocks")[3][0] + 17
+def test_the_log_starts_within_a_compressed_segment_through_a_stop_and_a_kill(own_server: Server) -> None:
+    first = files(own_server, "blocks")[3][0] + 17
     kept = SetTopicSettings("s", "t", (("partition_messages_max", str(MESSAGES - first)),))
-    with wire.connect(server.address) as root:
+    with wire.connect(own_server.address) as root:
         root.request(ExtensionCode.SET_TOPIC_SETTINGS, kept.encode())
-        until(server, lambda: files(server, "blocks")[0][0] == first - 17)
+        until(own_server, lambda: files(own_server, "blocks")[0][0] == first - 17)
         [details] = root.partitions("s", "t")
         assert (details.messages_count, details.size_bytes) == (MESSAGES - first, (MESSAGES - first) * RECORD_BYTES)
-    for end in (server.stop, server.kill_supervisor):
-        with wire.connect(server.address) as root:
+    for end in (own_server.stop, own_server.kill_supervisor):
+        with wire.connect(own_server.address) as root:
             assert served(root) == list(range(first, MESSAGES))
             [by_time] = root.poll("s", "t", 0, strategy=2, value=1, count=1).messages
             assert by_time.offset == first
-        check_files(server, first)
+        check_files(own_server, first)
         end()
-        server.start()
-    with wire.connect(server.address) as root:
+        own_server.start()
+    with wire.connect(own_server.address) as root:
         assert served(root) == list(range(first, MESSAGES))
 
 
-def test_the_size_of_a_compressed_topic_is_that_of_its_messages(server: Server) -> None:
+def test_the_size_of_a_compressed_topic_is_that_of_its_messages(own_server: Server) -> None:
     limit = 4 * SEGMENT_BYTES
-    stored = sum(path.stat().st_size for path in layout.partition_directory(server.data_dir, 0, 0, 0).iterdir())
+    stored = sum(path.stat().st_size for path in layout.partition_directory(own_server.data_dir, 0, 0, 0).iterdir())
     assert stored < limit // 2  # by what lies on the disk nothing would go
-    with wire.connect(server.address) as root:
+    with wire.connect(own_server.address) as root:
         update(root, size_bytes=limit)
-        until(server, lambda: root.partitions("s", "t")[0].size_bytes < limit * 9 // 10)
+        until(own_server, lambda: root.partitions("s", "t")[0].size_bytes < limit * 9 // 10)
         [details] = root.partitions("s", "t")
         left = served(root)
         assert left == list(range(left[0], MESSAGES))
         assert details.size_bytes == len(left) * RECORD_BYTES
         assert details.size_bytes >= limit * 9 // 10 - (SEGMENT_BYTES + BATCH * RECORD_BYTES)
-        until(server, lambda: files(server, "blocks")[0][0] == left[0])
-    check_files(server, left[0])
-    server.kill_supervisor()
-    server.start()
-    with wire.connect(server.address) as root:
+        until(own_server, lambda: files(own_server, "blocks")[0][0] == left[0])
+    check_files(own_server, left[0])
+    own_server.kill_supervisor()
+    own_server.start()
+    with wire.connect(own_server.address) as root:
         assert served(root) == left
         assert root.partitions("s", "t")[0].size_bytes == len(left) * RECORD_BYTES
 
 
-def test_what_expires_leaves_with_all_of_its_files(server: Server) -> None:
-    left = layout.partition_directory(server.data_dir, 0, 0, 0) / f"{files(server, 'blocks')[0][0]:020d}.blocks.tmp"
-    server.stop()
+def test_what_expires_leaves_with_all_of_its_files(own_server: Server) -> None:
+    left = (
+        layout.partition_directory(own_server.data_dir, 0, 0, 0)
+        / f"{files(own_server, 'blocks')[0][0]:020d}.blocks.tmp"
+    )
+    own_server.stop()
     left.write_bytes(b"cut short by a crash")
-    server.start()
-    with wire.connect(server.address) as root:
+    own_server.start()
+    with wire.connect(own_server.address) as root:
         assert len(served(root)) == MESSAGES
         update(root, expiry_us=1000)
         assert served(root) == []
-        until(server, lambda: [start for start, _ in files(server)] == [MESSAGES] * 3)
+        until(own_server, lambda: [start for start, _ in files(own_server)] == [MESSAGES] * 3)
         [details] = root.partitions("s", "t")
         assert (details.messages_count, details.size_bytes, details.segments_count) == (0, 0, 1)
-    check_files(server, MESSAGES)
-    server.kill_supervisor()
-    server.start()
-    with wire.connect(server.address) as root:
+    check_files(own_server, MESSAGES)
+    own_server.kill_supervisor()
+    own_server.start()
+    with wire.connect(own_server.address) as root:
         assert served(root) == []
         update(root, expiry_us=3600 * 1_000_000)
         root.send("s", "t", wire.to_partition(0), [wire.message(b"behind")])

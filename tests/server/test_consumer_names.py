@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 import xxhash
@@ -20,17 +20,12 @@ from shardd.protocol.primitives import ConsumerKind, PollingKind
 from tests.cli.transcript import Shell
 from tests.client.topics import url
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import UP_TO_TWO_SHARDS, Server
+from tests.support.serving import Serving
 
 FIRST, SECOND = "reader-82706", "reader-153118"
 PARTITIONS = 8  # on both shards
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    shards = str(min(2, len(os.sched_getaffinity(0))))
-    with Server(tmp_path_factory.mktemp("names") / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": shards}) as made:
-        yield made
+SERVER: Final = Serving(env=UP_TO_TWO_SHARDS)
 
 
 @pytest.fixture

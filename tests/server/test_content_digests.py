@@ -8,10 +8,7 @@ import os
 import signal
 import struct
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from shardd.log import layout
 from shardd.log.unfinished_batch import is_of_boot
@@ -31,12 +28,6 @@ HEAD_BYTES, ENTRY_HEAD_BYTES, SLOTS = 128, 64, 40
 PARTITIONS = 8  # some are served by another worker than the one with the connection
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data") as running:
-        yield running
-
-
 def told(
     root: Wire, who: ProducerEpoch, sequence: int, numbers: list[int], digest: int, partition: int = 0
 ) -> Produced:
@@ -45,8 +36,8 @@ def told(
     return Produced.read(Reader(root.request(ExtensionCode.SEND_ONCE_DIGEST, head + send)))
 
 
-def test_other_content_under_a_stored_number_is_refused_also_after_a_kill(server: Server) -> None:
-    with wire.connect(server.address) as root:
+def test_other_content_under_a_stored_number_is_refused_also_after_a_kill(own_server: Server) -> None:
+    with wire.connect(own_server.address) as root:
         root.create_stream("s")
         create_topic(root, partitions=PARTITIONS)
         who = init(root)
@@ -55,11 +46,11 @@ def test_other_content_under_a_stored_number_is_refused_also_after_a_kill(server
             assert once(root, who, 1, [3], partition) == Produced(ProducedKind.STORED, 1, 2)
     for restart in (False, True):
         if restart:
-            for pid in (server.pid, *server.running_workers().values()):
+            for pid in (own_server.pid, *own_server.running_workers().values()):
                 os.kill(pid, signal.SIGKILL)
-            server.stop()
-            server.start()
-        with wire.connect(server.address) as root:
+            own_server.stop()
+            own_server.start()
+        with wire.connect(own_server.address) as root:
             for partition in range(PARTITIONS):
                 assert told(root, who, 0, [4, 5], 78, partition) == Produced(ProducedKind.DIFFERENT_CONTENT, 2, 0)
                 assert told(root, who, 0, [1, 2], 77, partition) == Produced(ProducedKind.DUPLICATE, 2, 0)
@@ -69,8 +60,8 @@ def test_other_content_under_a_stored_number_is_refused_also_after_a_kill(server
                 assert stored(root, partition) == [1, 2, 3]
 
 
-def test_a_head_without_its_digest_is_refused(server: Server) -> None:
-    with wire.connect(server.address) as root:
+def test_a_head_without_its_digest_is_refused(own_server: Server) -> None:
+    with wire.connect(own_server.address) as root:
         root.create_stream("s")
         create_topic(root)
         head = send_once_digest_head(init(root).producer, 0, 0, 7)

@@ -7,12 +7,14 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from shardd.protocol.codes import Code
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 NEXT = 5  # polling strategy: behind the stored offset
@@ -31,22 +33,19 @@ def payload_bytes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("delivery") / "data", env=ONE_SHARD) as server:
-        yield server
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 @pytest.fixture
-def server(running: Server, payload_bytes: int) -> Iterator[Server]:
-    """With a new topic and a new group."""
-    with wire.connect(running.address) as root:
+def server(server: Server, payload_bytes: int) -> Iterator[Server]:
+    """The server of this file with a new topic and a new group."""
+    with wire.connect(server.address) as root:
         root.create_stream("s")
         root.create_topic("s", "t", 1)
         root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
         for _ in range(MESSAGES):
             root.send("s", "t", wire.to_partition(0), [wire.message(b"m" * payload_bytes)])
-        yield running
+        yield server
         root.delete_stream("s")
 
 

@@ -4,7 +4,7 @@ each release writes and reads is what classic clients do."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -12,16 +12,17 @@ from tests.crash.kill_load import CLIENTS, GROUP_KIND, Load
 from tests.support import wire
 from tests.support.earlier_wire import RELEASES, EarlierWire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wire09 import RELEASE, Wire09
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("earlier") / "data", env=ONE_SHARD) as running:
-        with wire.Wire(running.address) as root:
-            root.login()
-            root.create_stream("s")
-        yield running
+def fill(server: Server) -> None:
+    with wire.Wire(server.address) as root:
+        root.login()
+        root.create_stream("s")
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -3,11 +3,9 @@ must not move the offsets of who has them now (generations are compared by the o
 
 from __future__ import annotations
 
-import os
 import struct
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -17,6 +15,7 @@ from tests.server.test_group_restarts import GROUP, PLACE
 from tests.support import wire
 from tests.support.load import owner_of
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.stalls import stopped
 from tests.support.wire import Wire
 
@@ -30,19 +29,16 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPUs")
-    with Server(tmp_path / "data", env=SETTINGS) as running:
-        with Wire(running.address) as root:
-            root.login()
-            root.create_stream("s")
-            root.create_topic("s", "t", PARTITIONS)
-            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-            for partition in range(PARTITIONS):
-                root.send("s", "t", wire.to_partition(partition), [wire.message(b"%d" % n) for n in range(30)])
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as root:
+        root.create_stream("s")
+        root.create_topic("s", "t", PARTITIONS)
+        root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+        for partition in range(PARTITIONS):
+            root.send("s", "t", wire.to_partition(partition), [wire.message(b"%d" % n) for n in range(30)])
+
+
+SERVER: Final = Serving(env=SETTINGS, fill=fill, cpus_min=2)
 
 
 def connection_on(server: Server, shard: int) -> Wire:
@@ -81,10 +77,12 @@ def stored(connection: Wire, partition: int) -> int | None:
 
 
 @pytest.mark.parametrize("late", ["poll", "commit"])
-def test_what_a_stopped_member_asked_for_does_not_move_the_offset_of_the_new_owner(server: Server, late: str) -> None:
+def test_what_a_stopped_member_asked_for_does_not_move_the_offset_of_the_new_owner(
+    own_server: Server, late: str
+) -> None:
     """The old member polled and did not commit, so the partition waits for it; its worker (shard 1) is stopped, the
     timeout gives the partition to a member on shard 0, its home, who polls and commits. Then the late request comes."""
-    old, new = connection_on(server, 1), connection_on(server, 0)
+    old, new = connection_on(own_server, 1), connection_on(own_server, 0)
     old.request(Code.JOIN_CONSUMER_GROUP, GROUP)
     for partition in range(PARTITIONS):
         assert polled(old, poll_frame(partition, commit=False)).messages[-1].offset == 9
@@ -93,9 +91,9 @@ def test_what_a_stopped_member_asked_for_does_not_move_the_offset_of_the_new_own
         "poll": poll_frame(partition),
         "commit": store_frame(partition, 9),
     }
-    pid = server.worker_pids()[1]
+    pid = own_server.worker_pids()[1]
     new.request(Code.JOIN_CONSUMER_GROUP, GROUP)
-    with stopped(server, pid):
+    with stopped(own_server, pid):
         began = time.monotonic()
         old.send_bytes(frames[late])
         while not (found := polled(new, poll_frame(partition, 20)).messages):
@@ -109,5 +107,5 @@ def test_what_a_stopped_member_asked_for_does_not_move_the_offset_of_the_new_own
     else:
         assert (status, answer) == (0, bytes(16))
     assert stored(new, partition) == 19
-    assert server.worker_pids()[1] == pid
+    assert own_server.worker_pids()[1] == pid
     assert [message.offset for message in polled(new, poll_frame(partition, 20)).messages] == list(range(20, 30))

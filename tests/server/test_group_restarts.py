@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,6 +18,7 @@ from shardd.protocol.errors import Status
 from tests.crash.faults import connection_on
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 PARTITIONS = 12
@@ -31,25 +33,18 @@ SETTINGS = {
     "IGGY_CONSUMER_GROUP_REBALANCING_TIMEOUT": "1 s",
     "IGGY_CONSUMER_GROUP_REBALANCING_CHECK_INTERVAL": "100 ms",
 }
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPUs")
-    with Server(tmp_path_factory.mktemp("groups") / "data", env=SETTINGS) as server:
-        yield server
+SERVER: Final = Serving(env=SETTINGS, cpus_min=2)
 
 
 @pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    """With a new topic and a new group."""
-    with wire.connect(running.address) as root:
+def server(server: Server) -> Iterator[Server]:
+    """The server of this file with a new topic and a new group."""
+    with wire.connect(server.address) as root:
         root.create_stream("s")
         root.create_topic("s", "t", PARTITIONS)
         root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-    yield running
-    with wire.connect(running.address) as root:
+    yield server
+    with wire.connect(server.address) as root:
         root.delete_stream("s")
 
 

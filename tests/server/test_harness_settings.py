@@ -7,7 +7,9 @@ import struct
 import time
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,6 +18,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 MANAGER = Permissions(manage_users=True)
@@ -45,11 +48,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path: Path = tmp_path_factory.mktemp("harness") / "data"
-    with Server(path, env=SETTINGS, arguments=()) as running:
-        yield running
+SERVER: Final = Serving(partial(Server, arguments=()), SETTINGS)
 
 
 @pytest.fixture

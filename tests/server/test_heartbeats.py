@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import xxhash
@@ -22,6 +23,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 FAILURES_BEFORE_LONG_WAITS = 10
@@ -79,16 +81,15 @@ class Beating:
         self.connection.close()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path: Path = tmp_path_factory.mktemp("heartbeats") / "data"
-    with Server(path, env=SETTINGS) as running:
-        with wire.connect(running.address) as root:
-            root.create_stream("s")
-            root.create_topic("s", "t", 4)
-            root.send("s", "t", wire.to_partition(0), [wire.message(b"%d" % number) for number in range(4)])
-            root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as root:
+        root.create_stream("s")
+        root.create_topic("s", "t", 4)
+        root.send("s", "t", wire.to_partition(0), [wire.message(b"%d" % number) for number in range(4)])
+        root.request(Code.CREATE_CONSUMER_GROUP, PLACE + wire.str8("cg"))
+
+
+SERVER: Final = Serving(env=SETTINGS, fill=fill)
 
 
 @pytest.fixture

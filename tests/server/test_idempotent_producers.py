@@ -7,8 +7,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -21,6 +21,7 @@ from tests.server.test_retention import create_topic, root
 from tests.server.test_revocation import EVERYTHING, create_user, delete_user
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 __all__ = ["root"]  # a fixture
@@ -28,12 +29,7 @@ PARTITIONS = 8
 SEED = 20261123
 ENV = {"SHARDD_SYSTEM_SEGMENT_SIZE": str(64 << 10), "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms"}
 TIMEOUT_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("producers") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 def init(root: Wire, producer: int = 0, epoch: int = 0, *, renew: bool = False) -> ProducerEpoch:

@@ -7,26 +7,19 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Iterator
-
-import pytest
+from typing import Final
 
 from tests.support import wire
 from tests.support.iggy09 import Connection
-from tests.support.server import Server
+from tests.support.server import TWO_SHARDS, Server
+from tests.support.serving import Serving
 
 CREATE_STREAM, CREATE_USER, LOGOUT = 128, 141, 3
 PING, GET_STREAMS = 1, 201
 SESSION_ERROR, SESSION_TOO_LOW, ALREADY_APPLIED, EXISTS = 12, 7, 59, 1012
-TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
 CONNECTIONS = 6  # so many that both shards have some of them
 WAIT_S = 60.0
-
-
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("ids"), TWO_SHARDS) as running:
-        yield running
+SERVER: Final = Serving(env=TWO_SHARDS)
 
 
 def create_stream(connection: Connection, name: bytes) -> tuple[int, int]:
@@ -35,9 +28,9 @@ def create_stream(connection: Connection, name: bytes) -> tuple[int, int]:
     return answer.status, answer.reason
 
 
-def test_only_the_latest_connection_of_a_client_may_change_something(server: Server) -> None:
+def test_only_the_latest_connection_of_a_client_may_change_something(own_server: Server) -> None:
     client = os.urandom(16)
-    connections = [Connection(server.address, client) for _ in range(CONNECTIONS)]
+    connections = [Connection(own_server.address, client) for _ in range(CONNECTIONS)]
     for number, latest in enumerate(connections):
         assert latest.login().reason == 0
         latest.request = number + 1  # it goes on where the one before has stopped
@@ -47,14 +40,14 @@ def test_only_the_latest_connection_of_a_client_may_change_something(server: Ser
             assert earlier.read(PING).status == 0
     sessions = [connection.session for connection in connections]
     assert sessions == sorted(set(sessions))
-    with wire.connect(server.address) as classic:
+    with wire.connect(own_server.address) as classic:
         assert b"never" not in classic.request(GET_STREAMS)
 
 
-def test_numbers_of_requests_go_on_over_connections(server: Server) -> None:
+def test_numbers_of_requests_go_on_over_connections(own_server: Server) -> None:
     client, connections = os.urandom(16), list[Connection]()  # none of them is closed
     for number in range(CONNECTIONS):
-        connection = Connection(server.address, client)
+        connection = Connection(own_server.address, client)
         connections.append(connection)
         assert connection.login().reason == 0
         if number > 0:
@@ -67,37 +60,37 @@ def test_numbers_of_requests_go_on_over_connections(server: Server) -> None:
         assert create_stream(connection, b"n%d" % number) == (0, 0)
 
 
-def test_an_id_stays_with_its_user(server: Server) -> None:
+def test_an_id_stays_with_its_user(own_server: Server) -> None:
     client = os.urandom(16)
-    root = Connection(server.address, client)
+    root = Connection(own_server.address, client)
     assert root.login().reason == 0
     name = b"\x05other" + b"\x08password" + b"\x01\x00"
     assert root.change(CREATE_USER, name).status == 0
     for _ in range(CONNECTIONS):
-        other = Connection(server.address, client)
+        other = Connection(own_server.address, client)
         assert other.login(b"other", b"password").reason == SESSION_ERROR
         assert other.read(GET_STREAMS).status == 40
     assert create_stream(root, b"still") == (0, 0)
     assert root.change(LOGOUT).status == 0
-    other = Connection(server.address, client)
+    other = Connection(own_server.address, client)
     assert other.login(b"other", b"password").reason == 0
 
 
-def test_ids_of_different_clients_do_not_touch_each_other(server: Server) -> None:
-    connections = [Connection(server.address) for _ in range(CONNECTIONS)]
+def test_ids_of_different_clients_do_not_touch_each_other(own_server: Server) -> None:
+    connections = [Connection(own_server.address) for _ in range(CONNECTIONS)]
     for connection in connections:
         assert connection.login().reason == 0
     for number, connection in enumerate(connections):
         assert create_stream(connection, b"own%d" % number) == (0, 0)
 
 
-def test_a_client_comes_again_after_the_death_of_a_worker(server: Server) -> None:
+def test_a_client_comes_again_after_the_death_of_a_worker(own_server: Server) -> None:
     client = os.urandom(16)
-    connections = [Connection(server.address, client) for _ in range(CONNECTIONS)]
+    connections = [Connection(own_server.address, client) for _ in range(CONNECTIONS)]
     for connection in connections:
         assert connection.login().reason == 0
-    os.kill(server.worker_pids()[1], signal.SIGKILL)
-    latest = comes_again(server, client)
+    os.kill(own_server.worker_pids()[1], signal.SIGKILL)
+    latest = comes_again(own_server, client)
     for earlier in connections:
         with contextlib.suppress(OSError, EOFError):  # it was on the shard that died
             assert create_stream(earlier, b"never") == (0, SESSION_TOO_LOW)

@@ -27,16 +27,6 @@ POLL = "010104070000000" + "2066f726465727302066576656e7473" + "0100000000010000
 CONSUMER_7 = f"01010407000000{T}0100000000"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("iggy09"), {})
-    running.start()
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 @pytest.fixture
 def connection(server: Server) -> Iterator[Connection]:
     with Connection(server.address) as opened:

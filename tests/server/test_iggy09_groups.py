@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.support import wire
 from tests.support.iggy09 import Answer, Connection, bytes_of
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 TOPIC = wire.identifier("fenced") + wire.identifier("t")
 GROUP = TOPIC + wire.identifier("g")
@@ -19,16 +20,16 @@ JOIN, LEAVE, STORE, DELETE, LOGOUT = 148, 149, 161, 162, 3
 WAIT_S = 60.0
 
 
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("groups"), ONE_SHARD) as running:
-        with wire.connect(running.address) as classic:
-            stream = classic.create_stream("fenced")
-            classic.create_topic(stream, "t", 2)
-            classic.request(602, TOPIC + b"\x01g")
-            for partition in (0, 1):
-                classic.send(stream, 0, wire.to_partition(partition), [wire.message(b"%d" % partition)])
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as classic:
+        stream = classic.create_stream("fenced")
+        classic.create_topic(stream, "t", 2)
+        classic.request(602, TOPIC + b"\x01g")
+        for partition in (0, 1):
+            classic.send(stream, 0, wire.to_partition(partition), [wire.message(b"%d" % partition)])
+
+
+SERVER: Final = Serving(env=ONE_SHARD, fill=fill)
 
 
 def member(server: Server) -> Connection:
@@ -54,8 +55,8 @@ def store(connection: Connection, partition: int) -> Answer:
     return connection.change(STORE, place + struct.pack("<QB", 0, 1))
 
 
-def test_a_partition_moves_when_its_owner_has_committed_and_is_fenced_meanwhile(server: Server) -> None:
-    with member(server) as one, member(server) as two:
+def test_a_partition_moves_when_its_owner_has_committed_and_is_fenced_meanwhile(own_server: Server) -> None:
+    with member(own_server) as one, member(own_server) as two:
         assert one.change(JOIN, GROUP).status == 0
         first, own = partitions(one)
         assert own == [0, 1]
@@ -76,9 +77,9 @@ def test_a_partition_moves_when_its_owner_has_committed_and_is_fenced_meanwhile(
 
 
 @pytest.mark.parametrize("how", ["leave", "logout", "close", "login"])
-def test_who_goes_leaves_its_partitions_to_the_others(server: Server, how: str) -> None:
-    with member(server) as stays:
-        goes = member(server)
+def test_who_goes_leaves_its_partitions_to_the_others(own_server: Server, how: str) -> None:
+    with member(own_server) as stays:
+        goes = member(own_server)
         for each in (goes, stays):
             assert each.change(JOIN, GROUP).status == 0
         before, own = partitions(stays)
@@ -101,8 +102,8 @@ def test_who_goes_leaves_its_partitions_to_the_others(server: Server, how: str) 
         goes.close()
 
 
-def test_who_joins_again_changes_nothing_and_nobody_is_a_member_of_nothing(server: Server) -> None:
-    with member(server) as one:
+def test_who_joins_again_changes_nothing_and_nobody_is_a_member_of_nothing(own_server: Server) -> None:
+    with member(own_server) as one:
         assert one.read(606, GROUP).body == b""
         assert one.change(JOIN, GROUP).status == 0
         before = partitions(one)
@@ -112,8 +113,8 @@ def test_who_joins_again_changes_nothing_and_nobody_is_a_member_of_nothing(serve
         assert one.change(JOIN, bytes_of("0103") + nowhere).status == 4
 
 
-def test_members_of_two_generations_share_a_group(server: Server) -> None:
-    with member(server) as one, wire.connect(server.address) as classic:
+def test_members_of_two_generations_share_a_group(own_server: Server) -> None:
+    with member(own_server) as one, wire.connect(own_server.address) as classic:
         assert one.change(JOIN, GROUP).status == 0
         classic.request(604, GROUP)
         deadline = time.monotonic() + WAIT_S

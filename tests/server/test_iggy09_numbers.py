@@ -18,12 +18,6 @@ ALREADY_APPLIED, EXISTS, INVALID_FORMAT, INVALID_COMMAND, INVALID_SESSION = 59, 
 NO_SESSION, SESSION_TOO_LOW = 1, 7
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("numbers")) as running:
-        yield running
-
-
 @pytest.fixture
 def connection(server: Server) -> Iterator[Connection]:
     with Connection(server.address) as opened:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.support import wire
 from tests.support.iggy09 import Answer, Connection, head
-from tests.support.server import Server
+from tests.support.server import TWO_SHARDS, Server
+from tests.support.serving import Serving
 
 CREATE_STREAM, DELETE_STREAM, CREATE_USER, LOGOUT, SEND = 128, 130, 141, 3, 160
 CREATE_TOPIC = 132
@@ -19,12 +20,7 @@ GET_STREAMS = 201
 ALREADY_APPLIED, EXISTS, INVALID_FORMAT, SESSION_ERROR = 59, 1012, 4, 12
 CUTS = ("closed", "reset", "silent")
 WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("cuts"), {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}) as running:
-        yield running
+SERVER: Final = Serving(env=TWO_SHARDS)
 
 
 def named(text: str) -> bytes:

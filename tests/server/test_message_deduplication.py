@@ -8,8 +8,9 @@ import random
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,6 +20,7 @@ from shardd.protocol.topic_settings import SetTopicSettings
 from tests.server.test_retention import create_topic, root
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wide import crossed
 from tests.support.wire import Wire
 
@@ -36,12 +38,7 @@ ENV = {
     "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_MAX_ENTRIES": "5000",
     "IGGY_SYSTEM_MESSAGE_DEDUPLICATION_EXPIRY": "1 h",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("deduplication") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 def identified(number: int, payload: bytes | None = None) -> bytes:

@@ -3,9 +3,9 @@ bytes, and an offset of another history is not stored."""
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -15,21 +15,15 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.positions import PollPosition, PositionHead, StorePosition
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind, Reader
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import UP_TO_TWO_SHARDS, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 pytestmark = pytest.mark.io_engine
 PARTITIONS = 8  # on both shards
 GROUP = Consumer(ConsumerKind.GROUP, "g")
 NAME = Consumer(ConsumerKind.CONSUMER, "n")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    shards = str(min(2, len(os.sched_getaffinity(0))))
-    path = tmp_path_factory.mktemp("positions") / "data"
-    with Server(path, {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": shards}) as running:
-        yield running
+SERVER: Final = Serving(env=UP_TO_TWO_SHARDS)
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from shardd.engine import _native
 from shardd.log import layout
@@ -26,6 +24,7 @@ from tests.server.test_revocation import EVERYTHING, create_user, delete_user
 from tests.server.test_unfinished_batches import BATCH, LAST, Left, copied, left, record_ends
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 __all__ = ["left"]  # a fixture
 HEAD_BYTES = 128
@@ -42,10 +41,7 @@ def outgrow(file: Path, bytes_min: int) -> int:
     return file.stat().st_size
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env=ONE_SHARD) as running:
-        yield running
+SERVER: Final = Serving(env=ONE_SHARD)
 
 
 def kill(server: Server) -> None:
@@ -54,19 +50,19 @@ def kill(server: Server) -> None:
     server.stop()
 
 
-def test_a_producers_file_beyond_the_writers_bound_serves_everything(server: Server) -> None:
-    file = layout.partition_directory(server.data_dir, 0, 0, 0) / layout.PRODUCERS
-    with wire.connect(server.address) as root:
+def test_a_producers_file_beyond_the_writers_bound_serves_everything(own_server: Server) -> None:
+    file = layout.partition_directory(own_server.data_dir, 0, 0, 0) / layout.PRODUCERS
+    with wire.connect(own_server.address) as root:
         root.create_stream("s")
         create_topic(root)
         producers = [init(root) for _ in range(PRODUCERS)]
         for number, who in enumerate(producers):
             assert once(root, who, 0, [number]) == Produced(ProducedKind.STORED, 1, number)
-    kill(server)
+    kill(own_server)
     usual = file.stat().st_size
     assert outgrow(file, _native.PRODUCERS_FILE_BYTES_MAX) > _native.PRODUCERS_FILE_BYTES_MAX
-    server.start()
-    with wire.connect(server.address) as root:
+    own_server.start()
+    with wire.connect(own_server.address) as root:
         assert stored(root) == list(range(PRODUCERS))
         for number, who in enumerate(producers):
             assert once(root, who, 0, [number]) == Produced(ProducedKind.DUPLICATE, 1, number)
@@ -93,15 +89,15 @@ def test_a_producers_file_that_no_reader_takes_is_named_and_the_log_is_served(le
     assert str(copy / layout.PRODUCERS) in note and f"{BYTES_MAX + 1} bytes" in note
 
 
-def test_producers_of_deleted_users_leave_their_places_and_no_start_refuses_the_file(server: Server) -> None:
+def test_producers_of_deleted_users_leave_their_places_and_no_start_refuses_the_file(own_server: Server) -> None:
     """More of them than a partition knows at a time, one batch each; then one more producer sends."""
     rounds = _native.PRODUCERS_FILE_BYTES_MAX // ENTRY_BYTES // PRODUCERS_OF_USER_MAX
-    with wire.connect(server.address) as root:
+    with wire.connect(own_server.address) as root:
         root.create_stream("s")
         create_topic(root)
         for number in range(rounds):
             create_user(root, f"user {number}", EVERYTHING)
-            with login(server, f"user {number}") as client:
+            with login(own_server, f"user {number}") as client:
                 asked = [InitProducer(0, 0, False).encode()] * PRODUCERS_OF_USER_MAX
                 answers = pipelined(client, ExtensionCode.INIT_PRODUCER, asked)
                 begun = [ProducerEpoch.read(Reader(answer)) for answer in answers]
@@ -111,11 +107,11 @@ def test_producers_of_deleted_users_leave_their_places_and_no_start_refuses_the_
             delete_user(root, f"user {number}")
         last, total = init(root), rounds * PRODUCERS_OF_USER_MAX
         assert once(root, last, 0, [total]) == Produced(ProducedKind.STORED, 1, total)
-    file = layout.partition_directory(server.data_dir, 0, 0, 0) / layout.PRODUCERS
+    file = layout.partition_directory(own_server.data_dir, 0, 0, 0) / layout.PRODUCERS
     assert file.stat().st_size <= _native.PRODUCERS_FILE_BYTES_MAX
-    kill(server)
-    server.start()
-    with wire.connect(server.address) as root:
+    kill(own_server)
+    own_server.start()
+    with wire.connect(own_server.address) as root:
         assert stored(root) == list(range(total + 1))
         assert once(root, last, 0, [total]) == Produced(ProducedKind.DUPLICATE, 1, total)
         root.send("s", "t", wire.to_partition(0), [identified(total + 1)])

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
-import pytest
+from typing import Final
 
 from shardd.protocol.codes import Code
 from tests.support.examples import frames
-from tests.support.server import Server
+from tests.support.server import UP_TO_TWO_SHARDS, Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 HEAD_BYTES = 8
 NO_GROUP = 5000  # nobody has made the group of the examples
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    shards = str(min(2, len(os.sched_getaffinity(0))))
-    with Server(
-        tmp_path_factory.mktemp("examples") / "data", {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": shards}
-    ) as running:
-        yield running
+SERVER: Final = Serving(env=UP_TO_TWO_SHARDS)
 
 
 def test_a_server_takes_the_examples_in_their_order(server: Server) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import resource
 import select
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,8 @@ from tests.hostile import crowd
 from tests.server.websocket_server import ON, address_of
 from tests.support import proxy, wire
 from tests.support.certificates import Authority, settings
-from tests.support.server import ONE_SHARD, Server
+from tests.support.server import ONE_SHARD, TWO_SHARDS, Server
+from tests.support.serving import Serving
 from tests.support.stalls import wait_until
 from tests.support.tls_wire import client_context
 from tests.support.websocket import WebSocket
@@ -27,18 +27,12 @@ WAIT_S: Final = 60.0
 DISCONNECTED: Final = 8
 INVALID_COMMAND: Final = 3
 ON_TCP: Final = proxy.TRUSTED | {"SHARDD_TCP_PROXY_PROTOCOL": "true"}
-TWO_SHARDS: Final = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
 ONE: Final = "192.0.2.1"
 TWO: Final = "2001:db8:0:2::7"
 ATTEMPTS: Final = 20
 FAILED: Final = 42
 SPARE: Final = 25
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("proxied") / "data", ON_TCP | TWO_SHARDS) as running:
-        yield running
+SERVER: Final = Serving(env=ON_TCP | TWO_SHARDS)
 
 
 def addresses(connection: wire.Wire) -> list[str]:

@@ -6,34 +6,32 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from shardd.client import SyncClient, SyncConsumer, commands
 from tests.support import wire
-from tests.support.server import Server
+from tests.support.server import TWO_SHARDS, Server
+from tests.support.serving import Serving
 
 pytestmark = pytest.mark.io_engine
 
-TWO_SHARDS: Final = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
 READERS: Final = 12
 MESSAGES: Final = 400
 PARTITION_NOT_FOUND: Final = 3007
 ROUNDS: Final = int(os.environ.get("PURGE_ROUNDS", "5"))
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A topic whose messages are in several files."""
-    with Server(tmp_path / "data", TWO_SHARDS) as made:
-        with SyncClient(f"shardd://iggy:iggy@{made.address}?connect_timeout=60&deadline=60") as client:
-            client.create_stream("s")
-            client.create_topic("s", "t", 1)
-            client.call(commands.set_topic_settings("s", "t", {"segment_size": "1 MiB"}))
-        yield made
+def create_topic(server: Server) -> None:
+    """The messages of the topic are in several files."""
+    with SyncClient(f"shardd://iggy:iggy@{server.address}?connect_timeout=60&deadline=60") as client:
+        client.create_stream("s")
+        client.create_topic("s", "t", 1)
+        client.call(commands.set_topic_settings("s", "t", {"segment_size": "1 MiB"}))
+
+
+SERVER: Final = Serving(env=TWO_SHARDS, fill=create_topic)
 
 
 def fill(writer: wire.Wire, number: int) -> None:
@@ -65,10 +63,10 @@ def connected(server: Server) -> wire.Wire:
     return made
 
 
-def test_answer_over_a_purge_comes_whole_or_its_connection_closes(server: Server) -> None:
-    readers = [connected(server) for _ in range(READERS)]
+def test_answer_over_a_purge_comes_whole_or_its_connection_closes(own_server: Server) -> None:
+    readers = [connected(own_server) for _ in range(READERS)]
     whole = broken = 0
-    with wire.connect(server.address) as writer:
+    with wire.connect(own_server.address) as writer:
         for number in range(3):
             fill(writer, number)
             heads = []
@@ -85,20 +83,20 @@ def test_answer_over_a_purge_comes_whole_or_its_connection_closes(server: Server
                     assert "bytes came" in str(error) and " 0 of 8 " not in str(error)
                     broken += 1
                     reader.close()
-                    readers[turn] = connected(server)
+                    readers[turn] = connected(own_server)
     for reader in readers:
         reader.ping()
         reader.close()
     assert whole + broken == 3 * READERS
 
 
-def test_consumers_go_on_over_purges_without_an_error(server: Server) -> None:
+def test_consumers_go_on_over_purges_without_an_error(own_server: Server) -> None:
     """Each has what came after the last purge, and heard of the purges between."""
     failures: list[BaseException] = []
     last = struct.pack("<I", 2 * ROUNDS)
 
     def read(number: int) -> None:
-        url = f"shardd://iggy:iggy@{server.address}?connect_timeout=60&deadline=60"
+        url = f"shardd://iggy:iggy@{own_server.address}?connect_timeout=60&deadline=60"
         histories, resets = [b""], 0
 
         def count(_reset: object) -> None:
@@ -125,7 +123,7 @@ def test_consumers_go_on_over_purges_without_an_error(server: Server) -> None:
     threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
     for each in threads:
         each.start()
-    with wire.connect(server.address) as writer:
+    with wire.connect(own_server.address) as writer:
         for number in range(2 * ROUNDS):
             fill(writer, number)
             writer.purge_topic("s", "t")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -35,6 +35,7 @@ from tests.server.test_retention import (
 from tests.support import wire
 from tests.support.iggy09 import Connection, bytes_of
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.top import shard_figures
 from tests.support.wire import Wire
 
@@ -42,12 +43,7 @@ __all__ = ["root"]  # a fixture
 TOPIC_FULL, TOO_LARGE = 3009, 4022
 LIMIT = 5 * SEGMENT_BYTES
 PARTITIONS = 12
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("refusing") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 def settings(root: Wire, stream: str | int = "s", topic: str | int = "t", **values: str) -> None:

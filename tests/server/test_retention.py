@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -34,6 +35,7 @@ from shardd.protocol.codes import Code
 from shardd.protocol.extensions import ExtensionCode
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.top import shard_figures
 from tests.support.wire import Wire
 
@@ -50,12 +52,7 @@ ENV = {
     "SHARDD_SYSTEM_PARTITION_SYNC_INTERVAL": "50 ms",
     "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("retention") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@ the way: from the answer to the change on nothing passes any more, wherever the 
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Final
 
 import pytest
 from immutables import Map
@@ -19,21 +18,14 @@ from shardd.protocol.permissions import Permissions, StreamPermissions
 from tests.crash.faults import connection_on
 from tests.support import load, wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 SHARDS = 2
 PARTITIONS = 8
 RUN_S = 0.25
 EVERYTHING = Permissions(manage_streams=True, manage_users=True, read_servers=True)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    if len(os.sched_getaffinity(0)) < SHARDS:
-        pytest.skip("needs two CPUs")
-    path: Path = tmp_path_factory.mktemp("revocation") / "data"
-    with Server(path, env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(SHARDS)}) as running:
-        yield running
+SERVER: Final = Serving(env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(SHARDS)}, cpus_min=SHARDS)
 
 
 @pytest.fixture

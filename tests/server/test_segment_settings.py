@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from typer.testing import CliRunner
@@ -36,15 +36,11 @@ from tests.server.test_retention import (
 )
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.wire import Wire
 
 __all__ = ["root"]  # a fixture
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("segments") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 def test_segments_have_the_size_of_their_topic(server: Server, root: Wire) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -31,18 +32,14 @@ from tests.server.test_retention import (
 )
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.top import shard_figures
 from tests.support.wire import Wire
 
 GROUP = b"\x02" + wire.identifier("g")
 SIZE = 10 * SEGMENT_BYTES
 MESSAGES = 250  # of a kilobyte: more than two times the size
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("sizes") / "data", env=ENV) as running:
-        yield running
+SERVER: Final = Serving(env=ENV)
 
 
 @pytest.fixture

@@ -62,13 +62,6 @@ def read_only_command(*arguments: str, env: dict[str, str] | None = None) -> sub
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For all tests that leave a whole one behind."""
-    with Server(tmp_path_factory.mktemp("supervised") / "data") as running:
-        yield running
-
-
 def log_from_now(server: Server) -> Callable[[], str]:
     """What the server says from now on."""
     said = len(server.log())

@@ -4,13 +4,14 @@ request may take: who is a member of a group is answered, too."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.support import wire
 from tests.support.earlier_wire import RELEASES, EarlierWire
-from tests.support.server import Server
+from tests.support.server import TWO_SHARDS, Server
+from tests.support.serving import Serving
 from tests.support.wire09 import RELEASE, Wire09
 
 JOIN_GROUP, CREATE_GROUP = 604, 602
@@ -19,12 +20,12 @@ ANSWER_S = 20.0  # below server.request_timeout, with which a request ends that 
 PURGES = 10
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    environment = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
-    with Server(tmp_path_factory.mktemp("surplus"), environment) as running, wire.connect(running.address) as root:
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as root:
         root.create_stream("s")
-        yield running
+
+
+SERVER: Final = Serving(env=TWO_SHARDS, fill=fill)
 
 
 def connected(address: str, release: str) -> wire.Wire:

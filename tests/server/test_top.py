@@ -17,6 +17,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -24,6 +25,7 @@ from typer.testing import CliRunner, Result
 from shardd.cli.main import app
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 
 _HEAD = struct.Struct("<II")
 
@@ -35,15 +37,15 @@ def top(address: str, *arguments: str, env: dict[str, str] | None = None) -> Res
     return CliRunner().invoke(app, once, env=environment | {"COLUMNS": "160"} | (env or {}))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("top") / "data") as running:
-        with wire.connect(running.address) as connection:
-            connection.create_topic(connection.create_stream("s"), "t", 4)
-            permissions = bytes(4)  # none
-            user = wire.str8("plain") + wire.str8("secret") + b"\x01\x00" + permissions
-            connection.request(33, user)
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("s"), "t", 4)
+        permissions = bytes(4)  # none
+        user = wire.str8("plain") + wire.str8("secret") + b"\x01\x00" + permissions
+        connection.request(33, user)
+
+
+SERVER: Final = Serving(fill=fill)
 
 
 def test_a_table_with_a_row_for_each_shard(server: Server) -> None:

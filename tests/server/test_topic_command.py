@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from typing import Final
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from shardd.cli.main import app
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("topic") / "data") as running:
-        with wire.connect(running.address) as root:
-            root.create_topic(root.create_stream("s"), "t", 2)
-            root.send("s", "t", wire.to_partition(1), [wire.message(b"12345678")] * 3)
-            root.request(33, wire.str8("plain") + wire.str8("secret") + b"\x01\x00")
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as root:
+        root.create_topic(root.create_stream("s"), "t", 2)
+        root.send("s", "t", wire.to_partition(1), [wire.message(b"12345678")] * 3)
+        root.request(33, wire.str8("plain") + wire.str8("secret") + b"\x01\x00")
+
+
+SERVER: Final = Serving(fill=fill)
 
 
 def topic(address: str, *arguments: str, **env: str) -> Result:

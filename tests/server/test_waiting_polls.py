@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -25,6 +25,7 @@ from tests.crash.faults import connection_on
 from tests.support import wire
 from tests.support.load import owner_of
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.stalls import figures_of, metrics
 from tests.support.wire import Wire
 
@@ -32,19 +33,9 @@ SHARDS = 2
 LONG_MS = 240_000
 PARTITIONS = 8
 JOIN_GROUP, CREATE_GROUP = 604, 602
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    if len(os.sched_getaffinity(0)) < SHARDS:
-        pytest.skip("needs two CPUs")
-    path: Path = tmp_path_factory.mktemp("waiting") / "data"
-    env = {
-        "SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(SHARDS),
-        "SHARDD_TCP_REQUEST_TIMEOUT": "2s",
-    }
-    with Server(path, env=env) as running:
-        yield running
+SERVER: Final = Serving(
+    env={"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": str(SHARDS), "SHARDD_TCP_REQUEST_TIMEOUT": "2s"}, cpus_min=SHARDS
+)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import MakeServer
 from tests.hostile.test_limits import eventually
-from tests.server.websocket_server import ON, address_of, client, pongs, send_payload, server, serves
+from tests.server.websocket_server import ON, SERVER, address_of, client, pongs, send_payload, serves
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
 from tests.support.websocket import (
@@ -30,7 +30,7 @@ from tests.support.websocket import (
     request,
 )
 
-__all__ = ["client", "server"]  # fixtures
+__all__ = ["SERVER", "client"]  # pytest looks for them in this file
 pytestmark = pytest.mark.io_engine
 
 GOING_AWAY, PROTOCOL_ERROR = 1001, 1002

@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.server.websocket_cases import LARGE, LIVES, NORMAL, Case, cases
 from tests.server.websocket_server import ON, address_of, pongs, serves
 from tests.support.server import ONE_SHARD, Server
+from tests.support.serving import Serving
 from tests.support.websocket import PONG, WebSocket, close_frame
 
 pytestmark = pytest.mark.io_engine
 
 CASES = {case.number: case for case in cases()}
 SECTIONS = (*range(1, 8), 9, 10)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("cases") / "data", ON | ONE_SHARD) as running:
-        yield running
+SERVER: Final = Serving(env=ON | ONE_SHARD)
 
 
 def run(server: Server, case: Case) -> None:

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from tests.conftest import MakeServer
-from tests.server.websocket_server import ON, address_of, client, pongs, send_payload, server, serves
+from tests.server.websocket_server import ON, SERVER, address_of, client, pongs, send_payload, serves
 from tests.support import wire
 from tests.support.server import ONE_SHARD, Server
 from tests.support.websocket import (
@@ -25,7 +25,7 @@ from tests.support.websocket import (
     request,
 )
 
-__all__ = ["client", "server"]  # fixtures
+__all__ = ["SERVER", "client"]  # pytest looks for them in this file
 NORMAL, PROTOCOL_ERROR, INVALID_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
 
 

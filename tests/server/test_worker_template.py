@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
@@ -20,10 +20,10 @@ from shardd.cli import template as child
 from shardd.server.worker_template import WorkerTemplate
 from tests.support import wire
 from tests.support.memory import memory_holds
-from tests.support.server import Server, children_of
+from tests.support.server import TWO_SHARDS, Server, children_of
+from tests.support.serving import Serving
 
 TITLE = "shardd: template"
-TWO_SHARDS = {"SHARDD_SYSTEM_SHARDING_CPU_ALLOCATION": "2"}
 SECRET = "a password that nobody else has 7361"
 
 
@@ -62,41 +62,41 @@ def sends(server: Server) -> None:
             time.sleep(0.05)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with Server(tmp_path / "data", env=TWO_SHARDS) as running:
-        with wire.connect(running.address) as connection:
-            connection.create_topic(connection.create_stream("s"), "t", 8)
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("s"), "t", 8)
 
 
-def test_a_killed_worker_is_forked_from_a_template_that_is_new_then(server: Server) -> None:
-    supervisor, first = server.pid, template_of(server)
-    assert {psutil.Process(pid).ppid() for pid in server.worker_pids()} == {supervisor}
-    kill_and_wait(server, 1)
-    sends(server)
-    assert template_of(server, but=first.pid).ppid() == supervisor
+SERVER: Final = Serving(env=TWO_SHARDS, fill=fill)
+
+
+def test_a_killed_worker_is_forked_from_a_template_that_is_new_then(own_server: Server) -> None:
+    supervisor, first = own_server.pid, template_of(own_server)
+    assert {psutil.Process(pid).ppid() for pid in own_server.worker_pids()} == {supervisor}
+    kill_and_wait(own_server, 1)
+    sends(own_server)
+    assert template_of(own_server, but=first.pid).ppid() == supervisor
     assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
-    assert psutil.Process(server.worker_pids()[1]).ppid() == supervisor
+    assert psutil.Process(own_server.worker_pids()[1]).ppid() == supervisor
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_without_a_template_that_answers_a_worker_comes_back_all_the_same(
-    server: Server, number: signal.Signals
+    own_server: Server, number: signal.Signals
 ) -> None:
-    first = template_of(server)
+    first = template_of(own_server)
     first.send_signal(number)
-    kill_and_wait(server, 0)
-    sends(server)
-    kill_and_wait(server, 1)  # by the template that has come meanwhile, or from nothing
-    sends(server)
-    assert template_of(server, but=first.pid)
+    kill_and_wait(own_server, 0)
+    sends(own_server)
+    kill_and_wait(own_server, 1)  # by the template that has come meanwhile, or from nothing
+    sends(own_server)
+    assert template_of(own_server, but=first.pid)
 
 
-def test_sigterm_beside_a_stopped_template_stops_in_order(server: Server) -> None:
-    template_of(server).send_signal(signal.SIGSTOP)
-    assert server.stop() == 0
-    assert server.log().rstrip().endswith("stopped") and "is killed" not in server.log()
+def test_sigterm_beside_a_stopped_template_stops_in_order(own_server: Server) -> None:
+    template_of(own_server).send_signal(signal.SIGSTOP)
+    assert own_server.stop() == 0
+    assert own_server.log().rstrip().endswith("stopped") and "is killed" not in own_server.log()
 
 
 def test_sigterm_while_a_stopped_template_is_asked_starts_no_worker(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_a_template_holds_no_secret(tmp_path: Path) -> None:
         assert len(list(Path(f"/proc/{template.pid}/fd").iterdir())) <= 5  # standard ones and its channel
 
 
-def test_it_ends_with_the_server(server: Server) -> None:
-    template = template_of(server)
-    server.kill_supervisor()
+def test_it_ends_with_the_server(own_server: Server) -> None:
+    template = template_of(own_server)
+    own_server.kill_supervisor()
     template.wait(30)
 
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
 from tests.support import wire
 from tests.support.server import Server
+from tests.support.serving import Serving
 from tests.support.websocket import BINARY, WebSocket
 
 ON = {"SHARDD_WEBSOCKET_ENABLED": "true", "SHARDD_WEBSOCKET_ADDRESS": "127.0.0.1:0"}
+LIMITS = {"SHARDD_WEBSOCKET_MAX_FRAME_SIZE": "1 MiB", "SHARDD_WEBSOCKET_MAX_MESSAGE_SIZE": "2 MiB"}
 
 
 def address_of(server: Server) -> str:
     return str(tomllib.loads(server.runtime_config.read_text())["websocket"]["address"])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    limits = {"SHARDD_WEBSOCKET_MAX_FRAME_SIZE": "1 MiB", "SHARDD_WEBSOCKET_MAX_MESSAGE_SIZE": "2 MiB"}
-    with Server(tmp_path_factory.mktemp("websocket") / "data", ON | limits) as running:
-        with wire.connect(running.address) as connection:
-            connection.create_topic(connection.create_stream("s"), "t", 4)
-        yield running
+def fill(server: Server) -> None:
+    with wire.connect(server.address) as connection:
+        connection.create_topic(connection.create_stream("s"), "t", 4)
+
+
+SERVER: Final = Serving(env=ON | LIMITS, fill=fill)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_producer_that_sends_again_what_may_be_stored_is_found(monkeypatch: pyte
 
 def test_producer_that_says_not_sent_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(connection: link.Link, error: Exception | None) -> None:
-        connection._fate = Fate.NOT_SENT
+        connection._exchange._fate = Fate.NOT_SENT
         LOST(connection, error)
 
     monkeypatch.setattr(link.Link, "connection_lost", lost)

@@ -21,7 +21,7 @@ def ping_once(given: str | None, timeout_s: float) -> int:
             begun = time.perf_counter()
             link.call(commands.ping())
             took_ms = (time.perf_counter() - begun) * 1000
-    except ClientError as error:
+    except (ClientError, ValueError) as error:
         typer.echo(f"shardd: {error}", err=True)
         return EXIT_REFUSED
     typer.echo(f"{settings.address} answers, {took_ms:.1f} ms")

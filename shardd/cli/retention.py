@@ -63,7 +63,7 @@ def enable(
                 if not dry_run:
                     link.call(commands.set_topic_settings(each.stream, each.topic.id, {RETENTION.key: "on"}))
             typer.echo(f"{len(kept)} topics" + (", nothing was changed" if dry_run else ": retention is on"))
-    except ClientError as error:
+    except (ClientError, ValueError) as error:
         typer.echo(printable(f"shardd: {error}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
@@ -107,9 +107,10 @@ def _would_go(link: BlockingLink, kept: _Kept) -> str:
 
 
 def _partitions(link: BlockingLink, kept: _Kept) -> Iterator[PartitionBounds]:
+    """All of the topic, with as many requests as they need."""
     count = kept.topic.partitions_count
-    for first in range(0, count, PARTITIONS_MAX):
-        asked = tuple(range(first, min(first + PARTITIONS_MAX, count)))
+    pieces = [tuple(range(each, min(each + PARTITIONS_MAX, count))) for each in range(0, count, PARTITIONS_MAX)]
+    for asked in pieces if len(pieces) > 1 else [()]:
         yield from link.call(commands.bounds(kept.stream, kept.topic.id, asked)).partitions
 
 

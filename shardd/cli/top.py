@@ -65,7 +65,7 @@ def watch(
     except PermissionDeniedError:
         typer.echo(printable(f"shardd: {sentence}"), err=True)
         return EXIT_REFUSED
-    except (ClientError, TopError) as error:
+    except (ClientError, TopError, ValueError) as error:
         typer.echo(printable(f"shardd: {error}"), err=True)
         return EXIT_REFUSED
     return 0

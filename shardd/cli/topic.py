@@ -149,7 +149,7 @@ def _run(work: Callable[[BlockingLink], None], address: str | None, username: st
     except ServerError as error:
         typer.echo(printable(f"shardd: {_SENTENCES.get(error.status, str(error))}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
-    except (ClientError, TopicError) as error:
+    except (ClientError, TopicError, ValueError) as error:
         typer.echo(f"shardd: {printable(str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
-OF_THE_SERVER: Final = {"connection.py"}  # stands on the server's codecs
 SETTINGS: Final = """[build-system]
 requires = ["setuptools"]
 build-backend = "setuptools.build_meta"
@@ -52,8 +51,7 @@ def stage(into: Path) -> None:
     for name in ("__init__.py", "py.typed"):
         shutil.copy(PROJECT / "shardd" / name, package)
     for module in (PROJECT / "shardd/client").glob("*.py"):
-        if module.name not in OF_THE_SERVER:
-            shutil.copy(module, package / "client")
+        shutil.copy(module, package / "client")
     shutil.copy(PROJECT / "LICENSE", into)
     found = re.search(r'__version__: Final = "(.+)"', (package / "__init__.py").read_text())
     assert found is not None, "shardd/__init__.py has no version"

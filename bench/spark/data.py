@@ -13,10 +13,12 @@ from typing import Any, Final
 import numpy as np
 
 from bench.wire import Wire, identifier
-from shardd.client import Connection, Credentials
+from shardd.client.blocking import BlockingLink
+from shardd.client.transport import way_to
 from shardd.protocol.bounds import GetPartitionBounds, TopicBounds, TopicSelection
 from shardd.protocol.codes import Code
 from shardd.protocol.record_layout import RECORD_HEAD
+from shardd.spark.commands import partition_bounds
 
 PARTITIONS: Final = 4
 HEADER_BYTES: Final = RECORD_HEAD.size
@@ -95,7 +97,7 @@ def fill(port: int, data: Path, name: str, rows: int, payload_bytes: int, *, sea
     with Wire(port) as wire:
         stream = wire.create_stream(name)
         topic = wire.create_topic(stream, "rows", PARTITIONS)
-    with Connection(address, Credentials(USER, USER)) as connection:
+    with BlockingLink(way_to(address, USER, USER)) as connection:
         for partition in range(PARTITIONS):
             origin_us = time.time_ns() // 1000
             for count in batches(rows // PARTITIONS, payload_bytes):
@@ -106,11 +108,11 @@ def fill(port: int, data: Path, name: str, rows: int, payload_bytes: int, *, sea
     return Rows(f"{name}/rows", payload_bytes, ends, address, data)
 
 
-def _settled(connection: Connection, name: str) -> TopicBounds:
+def _settled(connection: BlockingLink, name: str) -> TopicBounds:
     request = GetPartitionBounds((TopicSelection(name, "rows"),), True)
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while time.monotonic() < deadline:
-        found = connection.partition_bounds(request)[0]
+        found = partition_bounds(connection, request)
         if all(each.durable_end == each.end for each in found.partitions):
             return found
         time.sleep(0.05)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from bench.spark.data import PARTITIONS, USER, Rows
 from bench.spark.discard import DiscardSink
-from shardd.client import Connection, Credentials
-from shardd.protocol import requests
-from shardd.protocol.codes import Code
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.transport import way_to
 from shardd.spark.columns import default_names
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.common import Source
@@ -69,10 +69,10 @@ class Works:
         for name in ("archive", "spark-writer"):
             shutil.rmtree(self._directory / name, ignore_errors=True)
         shutil.rmtree(self._directory / "checkpoint", ignore_errors=True)
-        with Connection(self._rows.address, Credentials(USER, USER)) as connection:
-            for stream in connection.streams():
+        with BlockingLink(way_to(self._rows.address, USER, USER)) as connection:
+            for stream in connection.call(commands.streams()):
                 if stream.name in (SINK_STREAM, JOURNAL_STREAM):
-                    connection.request(Code.DELETE_STREAM, requests.StreamRequest(stream.name).encode())
+                    connection.call(commands.delete_stream(stream.name))
 
     def _cold(self, columns: str | None) -> DataFrame:
         return self._read({"readMode": "cold", "path": str(self._rows.data)}, columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -18,7 +19,10 @@ from shardd.backup.restore import restore_backup
 from shardd.backup.verify import verify_backup
 from shardd.cli.options import EXIT_USAGE, ConfigFile, DataDirectory, settings_of
 from shardd.cli.output import harmless, printable
-from shardd.client import Connection, ConnectionFailedError, Credentials, RefusedError
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.errors import ClientError, NotFoundError
+from shardd.client.transport import way_to
 from shardd.config.units import parse_size_bytes
 from shardd.log.file_modes import made_like
 from shardd.metadata.apply import ApplyError
@@ -26,14 +30,10 @@ from shardd.metadata.errors import LogError
 from shardd.metadata.load import load_state
 from shardd.metadata.log_file import FILE_NAME
 from shardd.observability.traces import end_traces, set_up_traces
-from shardd.protocol.codes import Code
-from shardd.protocol.errors import Status
-from shardd.protocol.requests import FlushUnsavedBuffer
 from shardd.runtime import tracing
 
 EXIT_REFUSED: Final = 1  # not made, not restored, damaged
 EXIT_LEFT_OUT: Final = 3  # a whole backup, but partitions of the server are not in it
-_GONE: Final = (Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND)
 
 backup_app = typer.Typer(
     help="Make, list, check and restore backups of a data directory.", rich_markup_mode=None, no_args_is_help=True
@@ -70,11 +70,11 @@ def create(
     if full and base is not None:
         _fail("--base and --full exclude each other", EXIT_USAGE)
     options = Options(base, full, _rate(rate))
-    flushing = (lambda: None) if flush is None else _flusher(flush, Credentials(username, password), source)
+    flushing = (lambda: None) if flush is None else _flusher(flush, username, password, source)
     try:
         with tracing.span("backup"), made_like(directory):
             made = create_backup(source, directory, options, flushing)
-    except (BackupError, ConnectionFailedError, RefusedError) as error:
+    except (BackupError, ClientError) as error:
         _fail(str(error), EXIT_REFUSED)
     finally:
         end_traces()
@@ -188,7 +188,7 @@ def _rate(text: str) -> int:
         _fail(f"--rate-bytes-per-second: {error}", EXIT_USAGE)
 
 
-def _flusher(address: str, credentials: Credentials, data: Path) -> Callable[[], None]:
+def _flusher(address: str, username: str, password: str, data: Path) -> Callable[[], None]:
     """Asks the server to write what level `memory` keeps in journals, for every partition of the metadata."""
 
     def flush() -> None:
@@ -196,14 +196,10 @@ def _flusher(address: str, credentials: Credentials, data: Path) -> Callable[[],
             state = load_state(data / FILE_NAME)
         except (LogError, ApplyError) as error:
             raise BackupError(str(error)) from error
-        with Connection(address, credentials) as connection:
-            for stream, topic, partition in incarnations(state):
-                request = FlushUnsavedBuffer(stream, topic, partition, False)
-                try:
-                    connection.request(Code.FLUSH_UNSAVED_BUFFER, request.encode())
-                except RefusedError as error:
-                    if error.status not in _GONE:
-                        raise
+        with BlockingLink(way_to(address, username, password)) as link:
+            for place in incarnations(state):
+                with suppress(NotFoundError):
+                    link.call(commands.flush(*place, fsync=False))
 
     return flush
 

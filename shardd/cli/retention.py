@@ -11,16 +11,15 @@ import typer
 
 from shardd.cli.options import Address, Password, Username
 from shardd.cli.output import printable
-from shardd.cli.top import EXIT_REFUSED, TopError, check_address
-from shardd.cli.whom import whom
-from shardd.client import Connection, ConnectionFailedError, RefusedError
+from shardd.cli.whom import EXIT_REFUSED, whom
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.errors import ClientError
+from shardd.client.values import PartitionBounds, Topic
 from shardd.config.units import format_size
-from shardd.protocol import limits, requests
-from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
-from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
-from shardd.protocol.replies import TopicSummary
+from shardd.protocol import limits
+from shardd.protocol.bounds import PARTITIONS_MAX
 from shardd.protocol.topic_setting_table import ARCHIVE, DISCARD, PARTITION_MESSAGES_MAX, PARTITION_SIZE_MAX, RETENTION
-from shardd.protocol.topic_settings import SetTopicSettings
 
 _ARCHIVES: Final = {
     "required": "what goes waits in archive/spool until it is archived",
@@ -40,7 +39,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
     stream: int
     stream_name: str
-    topic: TopicSummary
+    topic: Topic
     settings: dict[str, str]
 
     @property
@@ -57,43 +56,38 @@ def enable(
 ) -> None:
     """Switch retention on for all topics of earlier versions in which nobody has switched it off."""
     try:
-        asked = whom(address, username, password)
-        with Connection(check_address(asked.address), asked.credentials, timeout_s=30.0) as connection:
-            kept = list(_kept(connection))
+        with BlockingLink(whom(address, username, password)) as link:
+            kept = list(_kept(link))
             for each in kept:
-                typer.echo(f"{printable(each.name)}: {_would_go(connection, each)}")
+                typer.echo(f"{printable(each.name)}: {_would_go(link, each)}")
                 if not dry_run:
-                    request = SetTopicSettings(each.stream, each.topic.id, ((RETENTION.key, "on"),))
-                    connection.set_topic_settings(request)
+                    link.call(commands.set_topic_settings(each.stream, each.topic.id, {RETENTION.key: "on"}))
             typer.echo(f"{len(kept)} topics" + (", nothing was changed" if dry_run else ": retention is on"))
-    except (RefusedError, ConnectionFailedError, TopError, ValueError) as error:
+    except (ClientError, ValueError) as error:
         typer.echo(printable(f"shardd: {error}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 
-def _kept(connection: Connection) -> Iterator[_Kept]:
-    for stream in connection.streams():
-        for topic in connection.topics(stream.id):
-            settings = {each.key: each for each in connection.settings_of_topic(stream.id, topic.id)}
+def _kept(link: BlockingLink) -> Iterator[_Kept]:
+    for stream in link.call(commands.streams()):
+        for topic in link.call(commands.topics(stream.id)):
+            settings = {each.key: each for each in link.call(commands.topic_settings(stream.id, topic.id))}
             if not settings[RETENTION.key].is_set:
                 values = {key: each.value for key, each in settings.items()}
                 yield _Kept(stream.id, stream.name, topic, values)
 
 
-def _would_go(connection: Connection, kept: _Kept) -> str:
+def _would_go(link: BlockingLink, kept: _Kept) -> str:
     """What the topic's own values say; the server's defaults are its affair."""
     topic, found = kept.topic, []
     refuses, messages_max = kept.settings[DISCARD.key] == "refuse", int(kept.settings[PARTITION_MESSAGES_MAX.key])
     bytes_max = PARTITION_SIZE_MAX.type.parse(kept.settings[PARTITION_SIZE_MAX.key])
     expires = topic.message_expiry_us not in (limits.SERVER_DEFAULT, limits.UNLIMITED)
-    partitions: tuple[PartitionBounds, ...] = ()
-    if expires or messages_max or bytes_max:
-        [bounds] = connection.partition_bounds(GetPartitionBounds((TopicSelection(kept.stream, topic.id),)))
-        partitions = tuple(bounds.partitions)
+    partitions = list(_partitions(link, kept)) if expires or messages_max or bytes_max else []
     if topic.message_expiry_us == limits.SERVER_DEFAULT or topic.max_topic_size_bytes == limits.SERVER_DEFAULT:
         found.append("has the server's default")
     if expires:
-        expired = sum(_expired(connection, kept, each) for each in partitions)
+        expired = sum(_expired(link, kept, each) for each in partitions)
         found.append(f"{expired} of {topic.messages_count} messages have expired")
     if refuses:
         found.append("discard=refuse: nothing goes for its size or its count, sends are refused")
@@ -112,19 +106,18 @@ def _would_go(connection: Connection, kept: _Kept) -> str:
     return "; ".join(found) or "nothing would go"
 
 
-def _expired(connection: Connection, kept: _Kept, partition: PartitionBounds) -> int:
+def _partitions(link: BlockingLink, kept: _Kept) -> Iterator[PartitionBounds]:
+    """All of the topic, with as many requests as they need."""
+    count = kept.topic.partitions_count
+    pieces = [tuple(range(each, min(each + PARTITIONS_MAX, count))) for each in range(0, count, PARTITIONS_MAX)]
+    for asked in pieces if len(pieces) > 1 else [()]:
+        yield from link.call(commands.bounds(kept.stream, kept.topic.id, asked)).partitions
+
+
+def _expired(link: BlockingLink, kept: _Kept, partition: PartitionBounds) -> int:
     """Offsets of the partition that are older than the expiry."""
     first_kept_us = max(0, time.time_ns() // 1000 - kept.topic.message_expiry_us)
-    polled = connection.poll(
-        requests.PollMessages(
-            Consumer(ConsumerKind.CONSUMER, 0),
-            kept.stream,
-            kept.topic.id,
-            partition.id,
-            PollingKind.TIMESTAMP,
-            first_kept_us,
-            1,
-            False,
-        )
-    )
-    return (polled.messages[0].offset if polled.messages else partition.end) - partition.first
+    place = (0, kept.stream, kept.topic.id, partition.id)
+    poll = commands.poll(*place, strategy=commands.TIMESTAMP, value=first_kept_us, count=1)
+    messages = link.call(poll).messages
+    return (messages[0].offset if messages else partition.end) - partition.first

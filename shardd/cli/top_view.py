@@ -9,7 +9,8 @@ from rich.console import Group
 from rich.table import Table
 
 from shardd.cli.top_jobs import Interval, JobRow, job_rows, jobs_table
-from shardd.protocol.extensions import Metrics, ShardMetrics, percentile_us
+from shardd.client.values import Metrics, ShardMetrics
+from shardd.protocol.extensions import percentile_us
 
 
 class ShardRow(msgspec.Struct, frozen=True):
@@ -71,15 +72,10 @@ def compare(before: Metrics, after: Metrics) -> View:
     )
 
 
-def _figures(metrics: Metrics, shard: ShardMetrics) -> dict[str, int]:
-    return {name: value for (_, name), value in zip(metrics.names, shard.values, strict=True)}
-
-
 def _interval(after: Metrics, now: ShardMetrics, before: Metrics, then: ShardMetrics | None) -> Interval:
-    figures = _figures(after, now)
     if then is not None and then.generation == now.generation:
-        return Interval((now.clock_us - then.clock_us) / 1e6, figures, _figures(before, then))
-    return Interval((after.time_us - before.time_us) / 1e6, figures, {})
+        return Interval((now.clock_us - then.clock_us) / 1e6, now.values, then.values)
+    return Interval((after.time_us - before.time_us) / 1e6, now.values, {})
 
 
 def _row(now: ShardMetrics, then: ShardMetrics | None, interval: Interval) -> ShardRow:

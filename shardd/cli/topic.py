@@ -15,19 +15,20 @@ from shardd.cli.identity import are_an_id, identifier
 from shardd.cli.options import EXIT_USAGE, Address, Password, Username
 from shardd.cli.output import harmless, printable, shown
 from shardd.cli.remote import CommandError
-from shardd.cli.top import EXIT_REFUSED, TopError, check_address
-from shardd.cli.whom import whom
-from shardd.client import Connection, ConnectionFailedError, RefusedError
+from shardd.cli.whom import EXIT_REFUSED, whom
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.errors import ClientError, ServerError
+from shardd.client.values import Topic, TopicSetting
+from shardd.client.wire import Identifier
 from shardd.config.units import format_size
 from shardd.engine import owner
 from shardd.protocol import limits, topic_setting_table
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import Extension, ExtensionCode
+from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.namespaces import namespace
-from shardd.protocol.primitives import Compression, Identifier
-from shardd.protocol.replies import PartitionSummary, TopicSummary
+from shardd.protocol.primitives import Compression
 from shardd.protocol.topic_setting_table import SIZE_HELD_MAX
-from shardd.protocol.topic_settings import SetTopicSettings, TopicSetting
 
 _BARRIER: Final = re.compile(r"retention\.(held_by|overtaken)\.(\d+)/(\d+)/(\d+)\.(consumer|group)\.(\d+)", re.ASCII)
 topic_app = typer.Typer(no_args_is_help=True, help="Topics of a running server.", rich_markup_mode=None)
@@ -61,30 +62,27 @@ def get_topic(
 ) -> None:
     """Show a topic: settings, sizes, partitions."""
 
-    def show(connection: Connection) -> None:
-        place = _as_read(connection, stream, topic)
+    def show(link: BlockingLink) -> None:
+        place = _as_read(link, stream, topic)
         ids = (_identifier(place[0]), _identifier(place[1]))
-        found = connection.topic(*ids)
+        found = link.call(commands.topic(*ids))
         if found is None:
-            raise TopicError(_absent(connection, *place))
-        settings = connection.settings_of_topic(*ids)
-        head, partitions = found.topic, found.partitions
-        barriers = _barriers(connection, ids[0], head.id)
-        if as_json:
-            typer.echo(_json(head, partitions, settings, barriers))
-        else:
-            typer.echo(_text(head, partitions, settings, barriers))
+            raise TopicError(_absent(link, *place))
+        settings = link.call(commands.topic_settings(*ids))
+        barriers = _barriers(link, ids[0], found.id)
+        typer.echo((_json if as_json else _text)(found, settings, barriers))
 
     _run(show, address, username, password)
 
 
-def _absent(connection: Connection, stream: str, topic: str) -> str:
+def _absent(link: BlockingLink, stream: str, topic: str) -> str:
     sentence = f"there is no topic {topic} in stream {stream}"
-    streams = connection.streams()
+    streams = link.call(commands.streams())
     if not any(_identifier(stream) in (each.id, each.name) for each in streams):
         close = difflib.get_close_matches(stream, [each.name for each in streams], 1)
     else:
-        close = difflib.get_close_matches(topic, [each.name for each in connection.topics(_identifier(stream))], 1)
+        topics = link.call(commands.topics(_identifier(stream)))
+        close = difflib.get_close_matches(topic, [each.name for each in topics], 1)
     return sentence + (f"; is {close[0]!r} meant?" if close else "")
 
 
@@ -105,8 +103,8 @@ def set_topic(
     for key, value in pairs:
         _check(key, value)
 
-    def change(connection: Connection) -> None:
-        connection.set_topic_settings(SetTopicSettings(_identifier(stream), _identifier(topic), pairs))
+    def change(link: BlockingLink) -> None:
+        link.call(commands.set_topic_settings(_identifier(stream), _identifier(topic), dict(pairs)))
 
     _run(change, address, username, password)
 
@@ -129,43 +127,44 @@ def _identifier(text: str) -> Identifier:
         raise TopicError(str(error)) from None
 
 
-def _as_read(connection: Connection, stream: str, topic: str) -> tuple[str, str]:
+def _as_read(link: BlockingLink, stream: str, topic: str) -> tuple[str, str]:
     """As `shardd.cli.identity.read_digits`."""
-    if are_an_id(stream) and not any(each.name == stream for each in connection.streams()):
+    if are_an_id(stream) and not any(each.name == stream for each in link.call(commands.streams())):
         stream = f"id:{stream}"
-    if are_an_id(topic) and connection.topic(_identifier(stream), topic) is None:
+    if are_an_id(topic) and link.call(commands.topic(_identifier(stream), topic)) is None:
         topic = f"id:{topic}"
     return stream, topic
 
 
-def _run(work: Callable[[Connection], None], address: str | None, username: str | None, password: str | None) -> None:
+def _run(work: Callable[[BlockingLink], None], address: str | None, username: str | None, password: str | None) -> None:
     """With a connection to a server that has topic settings; one sentence and a status when that is not to be."""
     try:
-        asked = whom(address, username, password)
-        with Connection(check_address(asked.address), asked.credentials, timeout_s=10.0) as connection:
-            if ExtensionCode.SET_TOPIC_SETTINGS not in {each.code for each in _extensions(connection)}:
+        settings = whom(address, username, password)
+        with BlockingLink(settings, timeout_s=10.0) as link:
+            if ExtensionCode.SET_TOPIC_SETTINGS not in _extensions(link):
                 raise TopicError(
-                    f"the server at {asked.address} has no topic settings; it is not shardd, or an older one"
+                    f"the server at {settings.address} has no topic settings; it is not shardd, or an older one"
                 )
-            work(connection)
-    except RefusedError as error:
+            work(link)
+    except ServerError as error:
         typer.echo(printable(f"shardd: {_SENTENCES.get(error.status, str(error))}"), err=True)
         raise typer.Exit(EXIT_REFUSED) from None
-    except (ConnectionFailedError, TopError, TopicError, ValueError) as error:
+    except (ClientError, TopicError, ValueError) as error:
         typer.echo(f"shardd: {printable(str(error))}", err=True)
         raise typer.Exit(EXIT_REFUSED) from None
 
 
-def _extensions(connection: Connection) -> tuple[Extension, ...]:
+def _extensions(link: BlockingLink) -> set[int]:
+    """The codes that the server has."""
     try:
-        return connection.list_extensions().extensions
-    except RefusedError as error:
+        return {each.code for each in link.call(commands.extensions()).commands}
+    except ServerError as error:
         if error.status == Status.INVALID_COMMAND:
-            return ()
+            return set()
         raise
 
 
-_SENTENCES: Final = {
+_SENTENCES: Final[dict[int, str]] = {
     Status.STREAM_ID_NOT_FOUND: "there is no such stream",
     Status.TOPIC_ID_NOT_FOUND: "there is no such topic",
     Status.UNAUTHORIZED: "this user may not do that with the topic",
@@ -184,21 +183,22 @@ class Holder(msgspec.Struct, frozen=True):
     stored_offset: int
 
 
-def _barriers(connection: Connection, stream: Identifier, topic_id: int) -> dict[str, list[Holder]]:
+def _barriers(link: BlockingLink, stream: Identifier, topic_id: int) -> dict[str, list[Holder]]:
     """Of a topic, those that hold and those that are overtaken. Empty for a user who may not see the figures of the
     server."""
     found: dict[str, list[Holder]] = {"held_by": [], "overtaken": []}
     try:
-        metrics = connection.metrics()
-        stream_id = next(each.id for each in connection.streams() if stream in (each.id, each.name))
-    except (RefusedError, StopIteration):
+        metrics = link.call(commands.metrics())
+        stream_id = next(each.id for each in link.call(commands.streams()) if stream in (each.id, each.name))
+    except (ServerError, StopIteration):
         return found
-    for number, (_, name) in enumerate(metrics.names):
-        match = _BARRIER.fullmatch(name)
-        if match is None or (int(match[2]), int(match[3])) != (stream_id, topic_id):
-            continue
-        there = [each.values[number] for each in metrics.shards if each.shard == _owner(match, metrics.shards_count)]
-        found[match[1]] += [Holder(int(match[4]), match[5], int(match[6]), value) for value in there]
+    for shard in metrics.shards:
+        for name, value in shard.values.items():
+            match = _BARRIER.fullmatch(name)
+            if match is None or (int(match[2]), int(match[3])) != (stream_id, topic_id):
+                continue
+            if shard.shard == _owner(match, metrics.shards_count):
+                found[match[1]].append(Holder(int(match[4]), match[5], int(match[6]), value))
     return {name: sorted(those, key=lambda each: each.partition) for name, those in found.items()}
 
 
@@ -207,14 +207,9 @@ def _owner(match: re.Match[str], shards: int) -> int:
     return owner(namespace(int(match[2]), int(match[3]), int(match[4])), shards)
 
 
-def _json(
-    topic: TopicSummary,
-    partitions: Sequence[PartitionSummary],
-    settings: tuple[TopicSetting, ...],
-    barriers: dict[str, list[Holder]],
-) -> str:
+def _json(topic: Topic, settings: tuple[TopicSetting, ...], barriers: dict[str, list[Holder]]) -> str:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
-    facts = msgspec.to_builtins(topic) | {"settings": values, "partitions": msgspec.to_builtins(partitions)}
+    facts = msgspec.to_builtins(topic) | {"settings": values}
     facts["held_back_by"] = msgspec.to_builtins(barriers["held_by"])
     facts["overtaken"] = msgspec.to_builtins(barriers["overtaken"])
     return harmless(msgspec.json.encode(facts).decode())
@@ -225,7 +220,7 @@ def _max_size(size: int) -> str:
     return named.get(size) or format_size(size)
 
 
-def _beyond(topic: TopicSummary, settings: tuple[TopicSetting, ...]) -> Iterator[str]:
+def _beyond(topic: Topic, settings: tuple[TopicSetting, ...]) -> Iterator[str]:
     """Topics from before: what stored offsets may hold beyond the size, which the rule of new topics would remove."""
     old = any(each.key == SIZE_HELD_MAX.key and not each.is_set for each in settings)
     beyond = topic.size_bytes - topic.max_topic_size_bytes * 9 // 10
@@ -233,12 +228,7 @@ def _beyond(topic: TopicSummary, settings: tuple[TopicSetting, ...]) -> Iterator
         yield f"{format_size(beyond)} beyond nine tenths of its size; they go with size_held_max=0s"
 
 
-def _text(
-    topic: TopicSummary,
-    partitions: Sequence[PartitionSummary],
-    settings: tuple[TopicSetting, ...],
-    barriers: dict[str, list[Holder]],
-) -> str:
+def _text(topic: Topic, settings: tuple[TopicSetting, ...], barriers: dict[str, list[Holder]]) -> str:
     made = datetime.fromtimestamp(topic.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
     rows = [
         ("topic", f"{printable(topic.name)} (id {topic.id})"),
@@ -258,7 +248,7 @@ def _text(
     ]
     lines = [f"{name:<35}{value}" for name, value in rows]
     lines += ["", f"{'partition':>9}  {'segments':>8}  {'last offset':>20}  {'messages':>14}  {'bytes':>16}"]
-    for each in partitions:
+    for each in topic.partitions:
         last = str(each.current_offset) if each.messages_count else "-"
         row = f"{each.id:>9}  {each.segments_count:>8}  {last:>20}  {each.messages_count:>14}  {each.size_bytes:>16}"
         lines.append(row)

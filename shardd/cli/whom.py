@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-from urllib.parse import urlencode
+from dataclasses import replace
+from typing import Final
 
-from shardd.client import Credentials
 from shardd.client.errors import SettingsError
 from shardd.client.settings import Settings, resolve
+from shardd.client.transport import way_to
+from shardd.config.digits import number_of
 
 DEFAULT: Final = "iggy"
-_OF_TLS: Final = ("ca_file", "certificate_file", "key_file", "server_name")
+EXIT_REFUSED: Final = 1
 
 
-class Whom(NamedTuple):
-    """`address`: for a `Connection`."""
-
-    address: str
-    credentials: Credentials
-
-
-def whom(address: str | None, username: str | None = None, password: str | None = None) -> Whom:
-    """`None`: not given. ValueError with a sentence when a context or SHARDD_URL makes no sense."""
+def whom(address: str | None, username: str | None = None, password: str | None = None) -> Settings:
+    """`None`: not given. SettingsError with a sentence, also when a context or SHARDD_URL makes no sense."""
     if address is not None:
-        return Whom(address, Credentials(username or DEFAULT, password or DEFAULT))
-    try:
-        found = resolve()
-    except SettingsError as error:
-        raise ValueError(str(error)) from None
+        return replace(way_of(address), username=username or DEFAULT, password=password or DEFAULT)
+    found = resolve()
     if found.token and username is None and password is None:
-        return Whom(_address_of(found), Credentials(token=found.token))
+        return found
     name, secret = username or found.username or DEFAULT, password or found.password or DEFAULT
-    return Whom(_address_of(found), Credentials(name, secret))
+    return replace(found, username=name, password=secret, token="")
 
 
-def _address_of(found: Settings) -> str:
-    if not found.tls:
-        return found.address
-    options = {name: value for name in _OF_TLS if (value := getattr(found, name))}
-    return f"shardd+tls://{found.address}" + (f"?{urlencode(options)}" if options else "")
+def way_of(address: str) -> Settings:
+    """Of "host:port", "[v6]:port", "unix:/path" or "shardd+tls://host:port?ca_file=...". SettingsError."""
+    if address.startswith("shardd+tls://"):
+        try:
+            return way_to(address)
+        except SettingsError as error:
+            raise SettingsError(f"{address!r} is no address: {error}") from None
+    host, _, port = address.rpartition(":")
+    if not address.startswith("unix:/") and (not host or not 0 < (number_of(port) or 0) < 65536):
+        raise SettingsError(f"{address!r} is no address; write host:port, unix:/path or shardd+tls://host:port")
+    return way_to(address)

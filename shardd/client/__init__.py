@@ -1,8 +1,5 @@
-"""Clients of a server, of the standard library alone. `Client` is for asyncio, `SyncClient` the same for threads.
-
-`Connection` and what belongs to it is the blocking connection of the commands and of the Spark source, on the server's
-own codecs (docs/adr/0052-the-client.md).
-"""
+"""Clients of a server, of the standard library alone. `Client` is for asyncio, `SyncClient` the same for threads
+(docs/adr/0052-the-client.md)."""
 
 from __future__ import annotations
 
@@ -11,10 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from shardd.client.client import Client as Client
-    from shardd.client.connection import Connection as Connection
-    from shardd.client.connection import ConnectionFailedError as ConnectionFailedError
-    from shardd.client.connection import Credentials as Credentials
-    from shardd.client.connection import RefusedError as RefusedError
     from shardd.client.consumer import Consumer as Consumer
     from shardd.client.messages import Message as Message
     from shardd.client.outbox import Position as Position
@@ -26,13 +19,9 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "Client": "client",
-    "Connection": "connection",
-    "ConnectionFailedError": "connection",
     "Consumer": "consumer",
-    "Credentials": "connection",
     "Position": "outbox",
     "Producer": "producer",
-    "RefusedError": "connection",
     "Message": "messages",
     "Settings": "settings",
     "SyncClient": "sync",

@@ -1,9 +1,8 @@
-"""One connection for one thread, on a blocking socket: what needs no event loop, no reconnects and no copy of an
-answer asks through it."""
+"""One connection on a blocking socket, for a thread that needs no event loop, no reconnects and no copy of answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from shardd.client import commands, wire
 from shardd.client.closing import Closing
@@ -12,16 +11,14 @@ from shardd.client.exchange import Exchange
 from shardd.client.settings import Settings
 from shardd.client.transport import connect, is_refused, tls_failure
 
-if TYPE_CHECKING:
-    from shardd.client.commands import Command
-
 T = TypeVar("T")
 _PIECE_BYTES: Final = 1 << 20  # first room for an answer
 
 
 class BlockingLink(Closing):
-    """Connects at once, and logs in when the settings say who asks. `timeout_s` bounds every call on the socket. The
-    first ConnectionLostError closes it. ConnectionLostError, TlsError, ServerError."""
+    """Connects at once, and logs in when the settings have a user or a token. `timeout_s` bounds every call on the
+    socket. A lost connection is closed, also for an answer that is late: later calls fail, too. ConnectionLostError,
+    TlsError, ServerError."""
 
     def __init__(self, settings: Settings, *, timeout_s: float = 30.0) -> None:
         self._settings = settings
@@ -83,7 +80,7 @@ class BlockingLink(Closing):
         self.send(code, payload)
         return bytes(self.receive())
 
-    def call(self, command: Command[T]) -> T:
+    def call(self, command: commands.Command[T]) -> T:
         """The answer of a command, read. ProtocolError."""
         return command.read(self.request(command.code, command.payload))
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.leases import LeaseFiles
+from shardd.client.errors import ServerError
+from shardd.protocol.errors import Status
 from shardd.runtime.boot import boot_id
 from shardd.spark.live import Polling
 from shardd.spark.options import SourceOptions
@@ -77,10 +77,10 @@ def _ask(server: Server, places: Sequence[Place], seconds: int) -> tuple[Place, 
     granted = []
     for each in places:
         try:
-            server.lease(LeaseFiles(each.name.stream, each.name.topic, each.partition, each.offset, seconds))
+            server.lease(each.name, each.partition, each.offset, seconds)
             granted.append(each)
-        except ShardError as error:
-            if error.status is Status.INVALID_COMMAND:
+        except ServerError as error:
+            if error.status == Status.INVALID_COMMAND:
                 break  # another server, or an earlier version
             _log.info("no lease of partition %d of '%s': %s", each.partition, each.name, error)
         except ConnectionError as error:
@@ -106,7 +106,7 @@ class Renewal:
         self._next_s = time.monotonic() + self._leased.seconds / _RENEWALS
         polling = self._polling
         timeout_s = min(polling.timeout_s, _ANSWER_S)
-        server = Server(polling.servers, polling.credentials, timeout_s=timeout_s, retries=Retries(0, 0.0))
+        server = Server(polling.servers, timeout_s=timeout_s, retries=Retries(0, 0.0))
         try:
             _ask(server, self._leased.places, self._leased.seconds)
         finally:

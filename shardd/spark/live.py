@@ -11,22 +11,23 @@ from typing import Final
 
 import pyarrow as pa
 
-from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.client.blocking import BlockingLink
+from shardd.client.codec import decode_polled
+from shardd.client.errors import ClientError, ProtocolError, ServerError
 from shardd.client.marks import Mark
+from shardd.client.messages import POLLED_HEAD
 from shardd.protocol.bounds import PartitionBounds
-from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.messages import Polled
-from shardd.protocol.primitives import PollingKind, Reader
+from shardd.protocol.errors import Status
+from shardd.protocol.primitives import PollingKind
 from shardd.protocol.record_layout import LAYOUT_SPARSE
-from shardd.protocol.replies import PolledHead
 from shardd.spark.cold import DamagedRecordError, explain
+from shardd.spark.commands import decoded
 from shardd.spark.decode import Decoder, Fault
 from shardd.spark.loss import ForeignIncarnationError, HistoryGoneError
 from shardd.spark.positions import TopicName
 from shardd.spark.proof import Proof, foreign
-from shardd.spark.retry import Retries, is_transient, unreachable
-from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_request
+from shardd.spark.retry import Retries, Servers, is_transient, unreachable
+from shardd.spark.server import NOT_FOUND, Server, TopicMissingError, poll_command
 
 _RECORD_BYTES: Final = 64
 _FIRST_COUNT: Final = 256
@@ -39,8 +40,7 @@ COUNT_MAX: Final = 1 << 20
 class Polling:
     """How tasks talk to the server. Pickled to the executors."""
 
-    servers: tuple[str, ...]
-    credentials: Credentials
+    servers: Servers
     timeout_s: float
     retries: Retries
     poll_bytes: int
@@ -48,7 +48,7 @@ class Polling:
 
     def server(self) -> Server:
         """For questions beside the polls."""
-        return Server(self.servers, self.credentials, timeout_s=self.timeout_s, retries=self.retries)
+        return Server(self.servers, timeout_s=self.timeout_s, retries=self.retries)
 
 
 @dataclass(slots=True)
@@ -70,11 +70,11 @@ class _Found:
 class _Link:
     """A connection for polls."""
 
-    connection: Connection
+    connection: BlockingLink
     found: _Found = field(default_factory=_Found)
 
 
-_Key = tuple[int, str, Credentials]
+_Key = tuple[int, int, Servers]  # the process, the number of the server, and all of them
 _kept: dict[_Key, _Link] = {}  # with nothing on its way
 _stock: set[_Key] = set()  # servers without our extensions
 
@@ -102,16 +102,16 @@ def read(
     server, with pauses as on the driver; a row that came counts as a new beginning. `gaps`: offsets without a message
     are passed over. `mark`: a record of the plan, which every connection must have.
 
-    `HistoryGoneError`, `ForeignIncarnationError`, `DamagedRecordError`, `ServerUnreachableError`, `ShardError`.
+    `HistoryGoneError`, `ForeignIncarnationError`, `DamagedRecordError`, `ServerUnreachableError`, `ServerError`.
     """
     at, failed = start, 0
     while at < end:
-        key = (os.getpid(), polling.servers[failed % len(polling.servers)], polling.credentials)
+        key = (os.getpid(), failed % len(polling.servers), polling.servers)
         link = _kept.pop(key, None)
         was_kept = link is not None
         try:
             if link is None:
-                link = _Link(Connection(key[1], polling.credentials, timeout_s=polling.timeout_s))
+                link = _Link(polling.servers.open(failed, polling.timeout_s))
             proof = Proof(name, partition, incarnation, key in _stock)
             for batch, following in _polls(link, decoder, proof, at, end, polling, gaps=gaps, mark=mark):
                 at, failed = following, 0
@@ -120,13 +120,13 @@ def read(
             at = end
             _keep(key, link)
             link = None
-        except (ConnectionFailedError, ShardError) as error:
+        except ClientError as error:
             if link is not None:
                 link.connection.close()
             if _is_stock(error) and key not in _stock:
                 _stock.add(key)
                 continue
-            gone = isinstance(error, ShardError) and error.status in NOT_FOUND
+            gone = error.status in NOT_FOUND
             if gone:
                 _check_there(polling, name, partition, incarnation)
             elif not is_transient(error):
@@ -142,8 +142,8 @@ def read(
                 link.connection.close()  # answers may be on their way
 
 
-def _is_stock(error: Exception) -> bool:
-    return isinstance(error, ShardError) and error.status is Status.INVALID_COMMAND
+def _is_stock(error: ClientError) -> bool:
+    return error.status == Status.INVALID_COMMAND
 
 
 def bounds_of(polling: Polling, name: TopicName, partition: int) -> PartitionBounds | None:
@@ -191,14 +191,14 @@ class _FileServer:
             self.found.note(proof, mark)
 
 
-_FileKey = tuple[int, tuple[str, ...], Credentials, float, Retries]
+_FileKey = tuple[int, Servers, float, Retries]
 _asked: dict[_FileKey, _FileServer] = {}  # for files, of the last readers of this process; none in use
 
 
 def prove(polling: Polling, name: TopicName, partition: int, *, incarnation: int, mark: Mark) -> None:
     """The server has the record of a plan now, so files that were opened before are of that history: a directory is
     put back while no server runs on it. `ForeignIncarnationError`, `ServerUnreachableError`."""
-    key = (os.getpid(), polling.servers, polling.credentials, polling.timeout_s, polling.retries)
+    key = (os.getpid(), polling.servers, polling.timeout_s, polling.retries)
     asked = _asked.pop(key, None) or _FileServer(polling.server())
     try:
         asked.prove(Proof(name, partition, incarnation, stock=False), mark)
@@ -246,28 +246,28 @@ def _explain_nothing(polling: Polling, proof: Proof, at: int) -> Exception:
         return HistoryGoneError(f"{label} has no offset {at} any more, it begins at {now.first}", now.first)
     if at >= now.end:
         return HistoryGoneError(f"{label} has no offset {at}, it ends at {now.end}", None)
-    return ShardError(Status.SHARD_COMMUNICATION_ERROR, f"{label} has offset {at} and does not give it")
+    return ProtocolError(f"{label} has offset {at} and does not give it")
 
 
 @dataclass(slots=True)
 class _Asked:
     """Polls on their way, each with the request that proves it, in order."""
 
-    connection: Connection
+    connection: BlockingLink
     proof: Proof
     ranges: list[tuple[int, int]]
 
     def ask(self, start: int, end: int) -> None:
         name, partition = self.proof.name, self.proof.partition
-        poll = poll_request(name, partition, PollingKind.OFFSET, start, end - start)
-        self.connection.send(Code.POLL_MESSAGES, poll.encode())
+        poll = poll_command(name, partition, PollingKind.OFFSET, start, end - start)
+        self.connection.send(poll.code, poll.payload)
         self.connection.send(*self.proof.request())
         self.ranges.append((start, end))
 
     def ask_mark(self, mark: Mark) -> None:
         """Its answer comes before those of the polls behind it: no round trip of its own."""
-        poll = poll_request(self.proof.name, self.proof.partition, PollingKind.OFFSET, mark.offset, 1)
-        self.connection.send(Code.POLL_MESSAGES, poll.encode())
+        poll = poll_command(self.proof.name, self.proof.partition, PollingKind.OFFSET, mark.offset, 1)
+        self.connection.send(poll.code, poll.payload)
         self.connection.send(*self.proof.request())
 
     def compare(self, mark: Mark) -> None:
@@ -275,7 +275,7 @@ class _Asked:
         refused = False
         try:
             found = _first_record(self.connection.receive())
-        except ShardError as error:
+        except ServerError as error:
             if is_transient(error):
                 raise
             found, refused = None, True
@@ -291,7 +291,7 @@ class _Asked:
 
 
 def _first_record(answer: memoryview) -> Mark | None:
-    messages = Polled.read(Reader(bytes(answer))).messages
+    messages = decode_polled(bytes(answer)).messages
     return Mark(messages[0].offset, messages[0].checksum) if messages else None
 
 
@@ -328,12 +328,12 @@ def _polls(
         turn += 1
         if low != at:
             continue  # asked before an answer turned out to be shorter than its count
-        got = PolledHead.read(Reader(bytes(answer[: PolledHead.SIZE]))).messages_count
+        _, _, got = decoded(POLLED_HEAD.unpack_from, answer)
         if got == 0 and gaps and _check_there(polling, proof.name, proof.partition, proof.incarnation).end >= end:
             break  # nothing is left of them
         if got == 0:
             raise _explain_nothing(polling, proof, at)
-        data = answer[PolledHead.SIZE :]
+        data = answer[POLLED_HEAD.size :]
         for batch, following in _decoded(decoder, data, proof, at, high, gaps=gaps):
             at = following
             yield batch, at

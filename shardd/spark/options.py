@@ -8,12 +8,11 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from shardd.client import Credentials
 from shardd.config.digits import number_of
 from shardd.protocol.leases import LEASE_MAX_S
 from shardd.spark import columns
@@ -29,6 +28,7 @@ from shardd.spark.positions import (
     parse_positions,
     parse_timestamp,
 )
+from shardd.spark.retry import Servers
 
 _SIZE: Final = re.compile(r"(\d{1,20})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?", re.IGNORECASE)
 _UNITS: Final = {
@@ -66,7 +66,7 @@ class SourceOptions:
     files are to stay, 0: not. `foreign_archives`: partitions whose archive is of messages that the server does not
     have."""
 
-    servers: tuple[str, ...]
+    servers: Servers
     topics: tuple[TopicName, ...]
     pattern: str | None
     assigned: Mapping[TopicName, tuple[int, ...]]
@@ -99,7 +99,6 @@ class SourceOptions:
     progress_consumer: str | None
     lease_s: int
     columns: tuple[str, ...]
-    credentials: Credentials = field(repr=False)
     foreign_archives: frozenset[tuple[TopicName, int]] = frozenset()
 
     @property
@@ -253,7 +252,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if read_mode is ReadMode.ARCHIVE and not raw.present("archivePath"):
         raise OptionError("readMode 'archive' needs the option 'archivePath'")
     return SourceOptions(
-        servers=servers_of(raw),
+        servers=servers_of(raw, needed=read_mode is not ReadMode.ARCHIVE),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -287,7 +286,6 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         progress_consumer=raw.text("progressConsumer"),
         lease_s=_lease_s(raw),
         columns=wanted or columns.default_names(include_headers=include_headers, report_checksums=verify == "report"),
-        credentials=credentials_of(raw, needed=read_mode is not ReadMode.ARCHIVE),
     )
 
 
@@ -338,13 +336,10 @@ def _lease_s(raw: RawOptions) -> int:
     return -(-lease_ms // 1000)
 
 
-def servers_of(raw: RawOptions) -> tuple[str, ...]:
-    return tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(","))
-
-
-def credentials_of(raw: RawOptions, *, needed: bool) -> Credentials:
-    """From the options, a file with two lines (user, password) or one (token), or SHARDD_USERNAME, SHARDD_PASSWORD and
-    SHARDD_TOKEN of the environment."""
+def servers_of(raw: RawOptions, *, needed: bool) -> Servers:
+    """The user is from the options, a file with two lines (user, password) or one (token), or SHARDD_USERNAME,
+    SHARDD_PASSWORD and SHARDD_TOKEN of the environment. `needed`: `OptionError` without one."""
+    addresses = tuple(each.strip() for each in (raw.text("servers") or "127.0.0.1:8090").split(","))
     ways = raw.present("token", "username", "credentialsFile")
     if len(ways) > 1:
         raise OptionError(f"options '{ways[0]}' and '{ways[1]}' contradict each other")
@@ -354,10 +349,10 @@ def credentials_of(raw: RawOptions, *, needed: bool) -> Credentials:
             lines = Path(file).read_text().split("\n")
         except OSError as error:
             raise OptionError(f"option 'credentialsFile': {error}") from error
-        return Credentials(lines[0], lines[1]) if len(lines) > 1 and lines[1] else Credentials(token=lines[0])
+        return Servers(addresses, *lines[:2]) if len(lines) > 1 and lines[1] else Servers(addresses, token=lines[0])
     token = raw.text("token") or ("" if raw.present("username") else os.environ.get("SHARDD_TOKEN", ""))
     if token:
-        return Credentials(token=token)
+        return Servers(addresses, token=token)
     username = raw.text("username") or os.environ.get("SHARDD_USERNAME", "")
     password = raw.text("password") or os.environ.get("SHARDD_PASSWORD", "")
     if not username and needed:
@@ -365,4 +360,4 @@ def credentials_of(raw: RawOptions, *, needed: bool) -> Credentials:
             "no credentials: give 'username' and 'password', 'token' or 'credentialsFile', or set"
             " SHARDD_USERNAME and SHARDD_PASSWORD"
         )
-    return Credentials(username, password)
+    return Servers(addresses, username, password)

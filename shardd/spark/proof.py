@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardd.client import commands
+from shardd.client.errors import of_status
 from shardd.client.marks import Mark
-from shardd.protocol import bounds, requests
-from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol import bounds
+from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
-from shardd.protocol.replies import TopicDetails
-from shardd.protocol.reply_forms import optional
+from shardd.spark.commands import decoded
 from shardd.spark.loss import ForeignIncarnationError
 from shardd.spark.positions import TopicName
 
@@ -36,21 +36,22 @@ class Proof:
     def request(self) -> tuple[int, bytes]:
         """Code and payload of the request that follows a poll."""
         if self.stock:
-            return Code.GET_TOPIC, requests.TopicRequest(self.name.stream, self.name.topic).encode()
+            asked = commands.topic(self.name.stream, self.name.topic)
+            return asked.code, asked.payload
         selection = bounds.TopicSelection(self.name.stream, self.name.topic, (self.partition,))
         return ExtensionCode.GET_PARTITION_BOUNDS, bounds.GetPartitionBounds((selection,)).encode()
 
     def check(self, answer: bytes) -> int | None:
-        """The end of the partition, where the server tells it. `ForeignIncarnationError`; `ShardError` when the topic
+        """The end of the partition, where the server tells it. `ForeignIncarnationError`; `ServerError` when the topic
         or partition is not there."""
         end: int | None = None
         if self.stock:
-            topic = optional(TopicDetails.read)(answer)
+            topic = commands.topic(self.name.stream, self.name.topic).read(answer)
             if topic is None:
-                raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+                raise of_status(Status.TOPIC_ID_NOT_FOUND)
             found = {each.id: each.created_at_us for each in topic.partitions}.get(self.partition)
         else:
-            partition = bounds.decode_reply(answer)[0].partitions[0]
+            partition = decoded(lambda given: bounds.decode_reply(given)[0].partitions[0], answer)
             found, end = partition.incarnation, partition.end
         if found != self.incarnation:
             raise ForeignIncarnationError(foreign(self.name, self.partition, self.incarnation, found))

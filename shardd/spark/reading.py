@@ -54,7 +54,6 @@ class TaskSettings:
             columns=columns,
             polling=Polling(
                 servers=options.servers,
-                credentials=options.credentials,
                 timeout_s=options.poll_timeout_ms / 1000,
                 retries=Retries(options.retries, options.retry_interval_ms / 1000),
                 poll_bytes=options.poll_max_bytes,

@@ -15,19 +15,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeVar
 
-from shardd.client import Connection, ConnectionFailedError, Credentials
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.commands import Command
+from shardd.client.errors import ClientError, ServerError, of_status
 from shardd.client.marks import Mark
-from shardd.protocol import requests
+from shardd.client.messages import Polled
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicBounds, TopicSelection
-from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.leases import LeaseFiles
+from shardd.protocol.errors import Status
 from shardd.protocol.primitives import Consumer, ConsumerKind, PollingKind
+from shardd.spark.commands import call_each, partition_bounds
 from shardd.spark.positions import TopicName
-from shardd.spark.retry import Retries, SilentServerError, is_transient, unreachable
+from shardd.spark.retry import Retries, Servers, SilentServerError, is_transient, unreachable
 
 _log = logging.getLogger(__name__)
 NOT_FOUND: Final = {Status.STREAM_ID_NOT_FOUND, Status.TOPIC_ID_NOT_FOUND, Status.PARTITION_NOT_FOUND}
-READER: Final = Consumer(ConsumerKind.CONSUMER, 1)  # polls by offset without commit leave no trace of it
+_READER: Final = 1  # a consumer: polls by offset without commit leave no trace of it
 
 _POLLS_AT_ONCE: Final = 16  # of one message each, however large
 
@@ -41,14 +44,12 @@ class TopicMissingError(LookupError):
     @property
     def gone(self) -> bool:
         """It does not exist (any more)."""
-        return isinstance(self.__cause__, ShardError) and self.__cause__.status in NOT_FOUND
+        return isinstance(self.__cause__, ServerError) and self.__cause__.status in NOT_FOUND
 
 
-def poll_request(
-    topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int
-) -> requests.PollMessages:
+def poll_command(topic: TopicName, partition: int, strategy: PollingKind, value: int, count: int) -> Command[Polled]:
     """A poll that commits nothing."""
-    return requests.PollMessages(READER, topic.stream, topic.topic, partition, strategy, value, count, False)
+    return commands.poll(_READER, topic.stream, topic.topic, partition, strategy=strategy, value=value, count=count)
 
 
 class Server:
@@ -56,17 +57,16 @@ class Server:
 
     def __init__(
         self,
-        servers: tuple[str, ...],
-        credentials: Credentials,
+        servers: Servers,
         *,
         timeout_s: float,
         retries: Retries,
     ) -> None:
         self._servers = servers
-        self._credentials = credentials
         self._timeout_s = timeout_s
         self._retries = retries
-        self._connection: Connection | None = None
+        self._connection: BlockingLink | None = None
+        self._turn = 0  # of the open connection
         self._limit_s = math.inf
         self.connections = 0  # that were made: behind a new one the server may have other files
         self._stock = False  # no extension commands
@@ -80,23 +80,24 @@ class Server:
             self._connection.close()
         self._connection = None
 
-    def _call(self, ask: Callable[[Connection], T]) -> T:
+    def _call(self, ask: Callable[[BlockingLink], T]) -> T:
         """`ask` on a connection; again after a transient fault, on the next server, with doubling pauses. A connection
         of an earlier question that has ended is no attempt."""
         silent: set[str] = set()
-        first = 0 if self._connection is None else self._servers.index(self._connection.address)
+        first = 0 if self._connection is None else self._turn
         was_kept, attempt = self._connection is not None, 0
         while attempt <= self._retries.count:
             if attempt:
                 self._retries.pause(attempt)
-            address = self._servers[(first + attempt) % len(self._servers)]
+            turn = first + attempt
             try:
                 if self._connection is None:
-                    self._connection = Connection(address, self._credentials, timeout_s=self._patience_s())
+                    self._connection = self._servers.open(turn, self._patience_s())
+                    self._turn = turn
                     self.connections += 1
                 self._connection.wait_at_most(self._patience_s())
                 return ask(self._connection)
-            except (ConnectionFailedError, ShardError) as error:
+            except ClientError as error:
                 if not is_transient(error):
                     raise
                 self.close()
@@ -106,15 +107,18 @@ class Server:
                     continue  # it may have ended long ago; the next one is fresh
                 was_kept = False
                 if self._limit_s < math.inf and timed_out:
-                    silent.add(address)
-                    if silent.issuperset(self._servers):
-                        raise SilentServerError(address, self._patience_s()) from error
+                    silent.add(self._servers.address(turn))
+                    if silent.issuperset(self._servers.addresses):
+                        raise SilentServerError(self._servers.address(turn), self._patience_s()) from error
                 else:
                     silent.clear()
                 fault = error
                 attempt += 1
                 _log.warning("attempt %d of %d: %s", attempt, self._retries.count + 1, error)
         raise unreachable(self._servers, self._retries.count + 1, fault)
+
+    def _ask(self, command: Command[T]) -> T:
+        return self._call(lambda c: c.call(command))
 
     @contextmanager
     def within(self, limit_s: float) -> Iterator[None]:
@@ -133,7 +137,7 @@ class Server:
     def ping(self) -> None:
         """Any answer, the smallest there is: on the same connection it is of the same life of the server.
         `ServerUnreachableError`."""
-        self._call(Connection.ping)
+        self._ask(commands.ping())
 
     # ---- topics ----
 
@@ -141,17 +145,17 @@ class Server:
         """Topics whose "stream/topic" matches as a whole, by name."""
         names = []
         try:
-            for stream in self._call(lambda c: c.streams()):
+            for stream in self._ask(commands.streams()):
                 names += [TopicName(stream.name, topic) for topic in self._topics_of(stream.name)]
-        except ShardError as error:
-            needed = "; the user needs the right read_streams" if error.status is Status.UNAUTHORIZED else ""
+        except ServerError as error:
+            needed = "; the user needs the right read_streams" if error.status == Status.UNAUTHORIZED else ""
             raise TopicMissingError(f"topics cannot be listed for the pattern '{pattern}': {error}{needed}") from error
         return tuple(sorted(name for name in names if re.fullmatch(pattern, str(name))))
 
     def _topics_of(self, stream: str) -> list[str]:
         try:
-            return [topic.name for topic in self._call(lambda c: c.topics(stream))]
-        except ShardError as error:
+            return [topic.name for topic in self._ask(commands.topics(stream))]
+        except ServerError as error:
             if error.status not in NOT_FOUND:
                 raise
             return []  # deleted after it was listed
@@ -174,31 +178,31 @@ class Server:
             request = GetPartitionBounds((TopicSelection(name.stream, name.topic, partitions),), sync=True)
             try:
                 if not self._stock and self._syncs:
-                    self._call(partial(Connection.partition_bounds, request=request))
-            except ShardError as error:  # what is gone or not allowed the next look at the bounds tells
-                self._syncs = error.status is not Status.INVALID_FORMAT
+                    self._call(partial(partition_bounds, request=request))
+            except ServerError as error:  # what is gone or not allowed the next look at the bounds tells
+                self._syncs = error.status != Status.INVALID_FORMAT
 
     def _topic_bounds(self, name: TopicName, partitions: tuple[int, ...], segments: bool) -> TopicBounds:
         request = GetPartitionBounds((TopicSelection(name.stream, name.topic, partitions),), segments)
         try:
             if not self._stock:
                 try:
-                    return self._call(lambda c: c.partition_bounds(request))[0]
-                except ShardError as error:
-                    if error.status is not Status.INVALID_COMMAND:
+                    return self._call(lambda c: partition_bounds(c, request))
+                except ServerError as error:
+                    if error.status != Status.INVALID_COMMAND:
                         raise
                     self._stock = True
                     _log.info("this server knows no extension commands; planning with GET_TOPIC and polls")
             return self._stock_bounds(name, partitions)
-        except ShardError as error:
+        except ServerError as error:
             raise TopicMissingError(_missing(name, partitions, error)) from error
 
     def _stock_bounds(self, name: TopicName, wanted: tuple[int, ...]) -> TopicBounds:
-        found = self._call(lambda c: c.topic(name.stream, name.topic))
-        if found is None:
-            raise ShardError(Status.TOPIC_ID_NOT_FOUND)
+        topic = self._ask(commands.topic(name.stream, name.topic))
+        if topic is None:
+            raise of_status(Status.TOPIC_ID_NOT_FOUND)
         partitions = []
-        for row in found.partitions:
+        for row in topic.partitions:
             if wanted and row.id not in wanted:
                 continue
             first = self._offset_of(name, row.id, PollingKind.FIRST, 0)
@@ -209,19 +213,17 @@ class Server:
                 PartitionBounds(row.id, 0, row.created_at_us, first, end, end, row.size_bytes, row.messages_count)
             )
         if wanted and len(partitions) != len(wanted):
-            raise ShardError(Status.PARTITION_NOT_FOUND)
-        return TopicBounds(0, found.topic.id, name.stream, name.topic, tuple(partitions))
+            raise of_status(Status.PARTITION_NOT_FOUND)
+        return TopicBounds(0, topic.id, name.stream, name.topic, tuple(partitions))
 
     def _offset_of(self, name: TopicName, partition: int, strategy: PollingKind, value: int) -> int | None:
         """Offset of the first message that a poll brings."""
-        request = poll_request(name, partition, strategy, value, 1)
-        messages = self._call(lambda c: c.poll(request)).messages
+        messages = self._ask(poll_command(name, partition, strategy, value, 1)).messages
         return messages[0].offset if messages else None
 
     def stored_at_us(self, name: TopicName, partition: int, offset: int) -> int | None:
         """Append time of the first message from `offset` on that may be read; None when there is none."""
-        request = poll_request(name, partition, PollingKind.OFFSET, offset, 1)
-        messages = self._call(lambda c: c.poll(request)).messages
+        messages = self._ask(poll_command(name, partition, PollingKind.OFFSET, offset, 1)).messages
         return messages[0].timestamp_us if messages else None
 
     def marks_at(self, offsets: Mapping[Place, int]) -> dict[Place, Mark]:
@@ -237,32 +239,29 @@ class Server:
         """First offset whose append time is not before `timestamp_us`; None when there is none."""
         return self._offset_of(name, partition, PollingKind.TIMESTAMP, timestamp_us)
 
-    def lease(self, request: LeaseFiles) -> None:
-        """`ShardError`: 3 from another server, 5 without room."""
-        self._call(lambda c: c.lease_files(request))
+    def lease(self, name: TopicName, partition: int, offset: int, seconds: int) -> None:
+        """Files from `offset` on stay so long. `ServerError`: INVALID_COMMAND (3) of another server,
+        FEATURE_UNAVAILABLE (5) without room."""
+        self._ask(commands.lease_files(name.stream, name.topic, partition, offset, seconds))
 
     def store_progress(self, consumer: str, name: TopicName, partition: int, last_offset: int) -> None:
         """Stores how far a reader came under the name of a consumer, for whoever watches the lag."""
-        request = requests.StoreOffset(
-            Consumer(ConsumerKind.CONSUMER, consumer), name.stream, name.topic, partition, last_offset
-        )
-        self._call(lambda c: c.store_offset(request))
+        self._ask(commands.store_offset(consumer, name.stream, name.topic, partition, last_offset))
 
     def stored_offset(self, consumer: Consumer, name: TopicName, partition: int) -> int | None:
         """How far a consumer or group came, by what it has stored; None: nothing."""
-        request = requests.OffsetRequest(consumer, name.stream, name.topic, partition)
-        found = self._call(lambda c: c.stored_offset(request))
-        return None if found is None else found.stored_offset
+        place = (consumer.identifier, name.stream, name.topic, partition)
+        found = self._ask(commands.stored_offset(*place, group=consumer.kind is ConsumerKind.GROUP))
+        return None if found is None else found.stored
 
 
-def _marks_of(connection: Connection, asked: list[tuple[Place, int]]) -> dict[Place, Mark]:
+def _marks_of(connection: BlockingLink, asked: list[tuple[Place, int]]) -> dict[Place, Mark]:
     """By polls of one message each. A refusal says that there is no such record; what is transient is raised."""
-    answers = connection.poll_each(
-        [poll_request(name, n, PollingKind.OFFSET, offset, 1) for (name, n), offset in asked]
-    )
+    polls = [poll_command(name, n, PollingKind.OFFSET, offset, 1) for (name, n), offset in asked]
+    answers = call_each(connection, polls)
     found: dict[Place, Mark] = {}
     for (place, _), answer in zip(asked, answers, strict=True):
-        if isinstance(answer, ShardError):
+        if isinstance(answer, ServerError):
             if is_transient(answer):
                 raise answer
         elif answer.messages:
@@ -275,7 +274,7 @@ def needed_right(right: str, name: TopicName) -> str:
     return f"it needs the right {right} (`shardd user update USER --grant '{name}:{right}'`)"
 
 
-def _missing(name: TopicName, partitions: tuple[int, ...], error: ShardError) -> str:
+def _missing(name: TopicName, partitions: tuple[int, ...], error: ServerError) -> str:
     match error.status:
         case Status.STREAM_ID_NOT_FOUND:
             return (

@@ -33,7 +33,6 @@ def make_server(options: SourceOptions) -> Server:
         return ArchiveServer(options.archive_path or "")
     return Server(
         options.servers,
-        options.credentials,
         timeout_s=options.poll_timeout_ms / 1000,
         retries=Retries(options.retries, options.retry_interval_ms / 1000),
     )

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from shardd.client.errors import ServerError
 from shardd.protocol.bounds import PartitionBounds, TopicBounds
-from shardd.protocol.errors import ShardError
 from shardd.spark import admission, durable, leases, planner, reading
 from shardd.spark.loss import Losses
 from shardd.spark.options import SourceOptions
@@ -241,7 +241,7 @@ class ShardStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 try:
                     self._server.store_progress(consumer, name, n, place.offset - 1)
-                except ShardError as error:
+                except ServerError as error:
                     _log.warning("progress of partition %d of '%s' is not stored: %s", n, name, error)
                 except ServerUnreachableError as error:
                     _log.warning("the progress is not stored: %s", error)

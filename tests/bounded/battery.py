@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardd.client import Connection, Credentials
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
 from shardd.runtime.loop_watch import LIMIT_MS
 from tests.bounded import world
 from tests.bounded.questions import Asker, Question, questions
 from tests.doors.door_server import JsonWire
 from tests.doors.door_server import StatusError as DoorError
 from tests.support import wire
+from tests.support.links import root_link
 
 _LONGEST: Final = re.compile(r"loop\.(.+)\.longest_us")
 LOOP_CPU: Final = "process.loop_cpu_us"
@@ -62,7 +64,7 @@ class Row:
 class Longest:
     """The longest step of each name so far; what is new since the last look."""
 
-    def __init__(self, connection: Connection, settle_s: float) -> None:
+    def __init__(self, connection: BlockingLink, settle_s: float) -> None:
         self._connection = connection
         self._settle_s = settle_s
         self._known: dict[tuple[int, str], int] = {}
@@ -71,10 +73,10 @@ class Longest:
     def new(self) -> tuple[list[Step], int]:
         """And the CPU time of the loops since the last look."""
         time.sleep(self._settle_s)
-        metrics = self._connection.metrics()
+        metrics = self._connection.call(commands.metrics())
         found, loop_us = [], 0
         for shard in metrics.shards:
-            for (_, figure), value in zip(metrics.names, shard.values, strict=True):
+            for figure, value in shard.values.items():
                 name = _LONGEST.fullmatch(figure)
                 loop_us += value if figure == LOOP_CPU else 0
                 if name is not None and value > self._known.get((shard.shard, name[1]), 0):
@@ -96,7 +98,7 @@ def run(base: Path, size: world.Size, limit_ms: int, show: Callable[[Row], None]
     server.start(START_TIMEOUT_S)
     try:
         workers = server.worker_pids()
-        observer = Connection(server.address, Credentials("iggy", "iggy"), timeout_s=TIMEOUT_S)
+        observer = root_link(server.address, timeout_s=TIMEOUT_S)
         longest = Longest(observer, size.settle_s)
         add(Row("(start)", "", *longest.new()))
         with wire.connect(server.address) as connection:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Connection, Credentials
+from shardd.client import commands
 from tests.support import clients
+from tests.support.links import root_link
 from tests.support.server import Server
 from tests.support.venvs import CLIENT_VERSIONS
 
@@ -33,8 +34,8 @@ def test_limits_that_a_client_sets_are_shown_and_hold(version: str, tmp_path: Pa
         assert seen["after"]["expiring"] == [0, []]
         count, served = seen["after"]["small"]
         assert 0 < count < MESSAGES and served[-1] == MESSAGES - 1 and served == list(range(served[0], MESSAGES))
-        with Connection(server.address, Credentials("iggy", "iggy"), timeout_s=30.0) as connection:
-            shown = {each.name: each for each in connection.topics("limits")}
+        with root_link(server.address) as connection:
+            shown = {each.name: each for each in connection.call(commands.topics("limits"))}
         assert {name: (each.message_expiry_us, each.max_topic_size_bytes) for name, each in shown.items()} == {
             "plain": (NEVER, NEVER), "packed": (NEVER, NEVER), "expiring": (6_000_000, NEVER), "small": (NEVER, 50_000)
         }  # fmt: skip

@@ -24,4 +24,4 @@ def test_tls_is_there_after_five_commands_and_its_certificate_is_replaced(tmp_pa
     pinged = [shown for shown, _ in reader.follow(f"```sh\n{start.text}```\n{PING}```sh\n{rotation.text}```\n{PING}")]
     assert len(pinged) == 2
     for shown in pinged:  # the second time it trusts nobody but the new certificate
-        assert shown.endswith("ca_file=broker.pem answers, N ms\n"), shown
+        assert shown.endswith("ca_file=broker.pem'\nADDRESS answers, N ms\n"), shown

@@ -21,12 +21,12 @@ from typing import Any, Final
 
 import msgspec
 
+from shardd.client.codec import decode_polled
+from shardd.client.messages import POLLED_HEAD
 from shardd.doors.door import Door, DoorClient
 from shardd.doors.links import WorkerLostError
 from shardd.doors.process import run_door
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.messages import Message
-from shardd.protocol.primitives import Reader
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -131,8 +131,8 @@ class JsonClient:
             return await client.command("send_messages", sending(said))
         value = await client.command(said.do, said.request)
         if said.do == "poll_messages":
-            reader = Reader(value["records"])
-            return [Message.read(reader) for _ in range(value["count"])]
+            polled = decode_polled(POLLED_HEAD.pack(0, 0, value["count"]) + value["records"])
+            return [{"user_headers": each.headers, **each._asdict()} for each in polled.messages]
         return value
 
 

@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from shardd.protocol.messages import Polled
-from shardd.protocol.primitives import Reader
+from shardd.client.codec import decode_polled
 from shardd.protocol.send_request import NewMessage, Partitioning, PartitioningKind, SendMessages
 from tests.doors.http_server import HttpClient, HttpServer
 from tests.support import wire
@@ -156,8 +155,8 @@ def test_batches_as_they_are_stored(root: HttpClient) -> None:
     assert root.ask("POST", f"{TOPIC}/messages", body, {"Content-Type": BATCH}).status == 201
     answer = root.ask("GET", f"{TOPIC}/messages?partition_id=2&count=100", headers={"Accept": BATCH})
     assert (answer.status, answer.headers["content-type"]) == (200, BATCH)
-    polled = Polled.read(Reader(answer.body))
-    assert (polled.head.partition, polled.head.current_offset) == (2, 49)
+    polled = decode_polled(answer.body)
+    assert (polled.partition, polled.current_offset) == (2, 49)
     assert [(each.payload, each.id) for each in polled.messages] == [(b"%d" % n, n + 1) for n in range(50)]
     for broken in (b"\2", body[:-1], body[:20], b"\7\0" + body[2:], body[:6] + bytes(4) + body[10:], b"\2\1x" + body):
         assert root.ask("POST", f"{TOPIC}/messages", broken, {"Content-Type": BATCH}).status == 400

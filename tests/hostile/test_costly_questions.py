@@ -10,12 +10,13 @@ from typing import Final
 
 import pytest
 
-from shardd.client import Connection, Credentials
 from shardd.protocol.bounds import PARTITIONS_MAX, GetPartitionBounds, TopicSelection
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
+from shardd.spark.commands import partition_bounds
 from tests.hostile import crowd
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import ONE_SHARD, Server
 from tests.support.serving import Serving
 
@@ -118,7 +119,7 @@ def test_a_crowd_that_asks_about_all_partitions_stops_nobody(
 
 
 def test_a_topic_wider_than_one_request_is_asked_for_in_pieces(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """`Connection` does that by itself."""
+    """Spark does that by itself."""
     server = Server(tmp_path_factory.mktemp("pieces") / "data")
     with server, wire.connect(server.address) as connection:
         connection.create_topic(connection.create_stream("s"), "t", 1000)
@@ -126,7 +127,7 @@ def test_a_topic_wider_than_one_request_is_asked_for_in_pieces(tmp_path_factory:
         for _ in range(PARTITIONS_MAX // 1000):
             connection.request(wire.CREATE_PARTITIONS, more)
         whole = GetPartitionBounds((TopicSelection("s", "t"),))
-        with Connection(server.address, Credentials("iggy", "iggy")) as client:
-            [found] = client.partition_bounds(whole)
+        with root_link(server.address) as client:
+            found = partition_bounds(client, whole)
         assert [each.id for each in found.partitions] == list(range(PARTITIONS_MAX + 1000))
         assert (found.stream, found.topic, found.stream_id, found.topic_id) == ("s", "t", 0, 0)

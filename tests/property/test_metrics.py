@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardd.cli.top_view import compare, shards_table
+from shardd.client import values
 from shardd.protocol.catalogue import EXTENSIONS
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import (
@@ -14,7 +17,6 @@ from shardd.protocol.extensions import (
     ExtensionList,
     FigureKind,
     Metrics,
-    ShardMetrics,
     percentile_us,
 )
 from shardd.protocol.primitives import Reader
@@ -95,13 +97,12 @@ def test_codes_lie_in_their_range() -> None:
     assert all(0x5344_0000 <= code <= 0x5344_00FF for code in codes)
 
 
-def sample(time_s: int, frames: int, generation: int = 1, shards: tuple[int, ...] = (0,)) -> Metrics:
-    kinds = ((FigureKind.COUNTER, "engine.frames"), (FigureKind.COUNTER, "process.cpu_us"))
+def sample(time_s: int, frames: int, generation: int = 1, shards: tuple[int, ...] = (0,)) -> values.Metrics:
+    figures = {"engine.frames": frames, "process.cpu_us": frames * 1000}
     rows = tuple(
-        ShardMetrics(shard, generation, time_s * 1_000_000 + 77, (frames, frames * 1000), (0, frames))
-        for shard in shards
+        values.ShardMetrics(shard, generation, time_s * 1_000_000 + 77, figures, (0, frames)) for shard in shards
     )
-    return Metrics(time_s * 1_000_000, 0, len(shards), kinds, 2, rows)
+    return values.Metrics(time_s * 1_000_000, 0, len(shards), frozenset(figures), rows)
 
 
 def test_rates_are_differences() -> None:
@@ -119,7 +120,7 @@ def test_a_new_worker_counts_from_its_start() -> None:
 
 def test_a_shard_that_is_down_is_named() -> None:
     after = sample(12, 5, shards=(0,))
-    after = Metrics(after.time_us, 0, 3, after.names, 2, after.shards)
+    after = replace(after, shards_count=3)
     view = compare(sample(10, 0, shards=(0, 1, 2)), after)
     assert view.down == [1, 2]
     assert shards_table(view, "x").caption == "down: shard 1, 2"

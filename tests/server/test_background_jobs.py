@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from shardd.client import Connection, Credentials
+from shardd.client import commands
 from shardd.log import layout
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import Server
 from tests.support.serving import Serving
 
@@ -52,10 +53,8 @@ def fill_trash(server: Server) -> Path:
 
 
 def rows(server: Server) -> list[dict[str, int]]:
-    with Connection(server.address, Credentials("iggy", "iggy"), timeout_s=30.0) as connection:
-        metrics = connection.metrics()
-    names = [name for _, name in metrics.names]
-    return [dict(zip(names, each.values, strict=True)) for each in metrics.shards]
+    with root_link(server.address) as connection:
+        return [each.values for each in connection.call(commands.metrics()).shards]
 
 
 def total(server: Server, name: str) -> int:

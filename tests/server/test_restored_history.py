@@ -6,19 +6,19 @@ from pathlib import Path
 
 from shardd.backup.create import create_backup
 from shardd.backup.restore import restore_backup
-from shardd.client import Connection, Credentials
-from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
+from shardd.client import commands
+from shardd.client.values import PartitionBounds
 from tests.support import wire
 from tests.support.history import incarnation_in
+from tests.support.links import root_link
 from tests.support.server import ONE_SHARD, Server
 
 GROUP = wire.group("workers")
 
 
 def bounds(server: Server) -> list[PartitionBounds]:
-    with Connection(server.address, Credentials("iggy", "iggy")) as connection:
-        [topic] = connection.partition_bounds(GetPartitionBounds((TopicSelection("s", "t"),)))
-        return list(topic.partitions)
+    with root_link(server.address) as connection:
+        return list(connection.call(commands.bounds("s", "t")).partitions)
 
 
 def send(server: Server, text: str, count: int) -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardd.client.connection import Connection, Credentials
+from shardd.client import commands
 from shardd.protocol.errors import Status
 from tests.conftest import MakeServer
 from tests.hostile.test_limits import eventually
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.other_user import STRANGER, as_other_user, needs_root, public_directory
 from tests.support.server import ONE_SHARD, Server
 from tests.support.stalls import stopped
@@ -73,8 +74,8 @@ def test_a_classic_client_does_over_it_what_it_does_over_tcp(make_server: MakeSe
             for connection in (local, remote):
                 polled = connection.poll(0, 0, partition, strategy=wire.POLL_FIRST, count=10)
                 assert [message.payload for message in polled.messages] == payloads
-    with Connection(f"unix:{path}", Credentials("iggy", "iggy")) as client:
-        assert [stream.name for stream in client.streams()] == ["local"]
+    with root_link(f"unix:{path}") as client:
+        assert [stream.name for stream in client.call(commands.streams())] == ["local"]
 
 
 @pytest.mark.io_engine

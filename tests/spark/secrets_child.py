@@ -7,13 +7,13 @@ import json
 import sys
 from pathlib import Path
 
-from shardd.client import Connection, Credentials
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from shardd.spark import session
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.common import Source
+from tests.support.links import root_link
 
 USER, PASSWORD, CATALOG_TOKEN = "reader", "sesame-7", "sesame-8"
 
@@ -22,7 +22,7 @@ def main(server: str, topic: str, directory: Path) -> None:
     events, logs = directory / "events", directory / "logs"
     events.mkdir()
     logs.mkdir()
-    with Connection(server, Credentials("iggy", "iggy")) as connection:
+    with root_link(server) as connection:
         rights = Permissions(read_streams=True, read_topics=True, poll_messages=True)
         connection.request(Code.CREATE_USER, account_requests.CreateUserRequest(USER, PASSWORD, 1, rights).encode())
     settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}

@@ -7,11 +7,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardd.client import Connection, Credentials
 from shardd.log import layout
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
+from shardd.spark.commands import partition_bounds
 from shardd.spark.pipelines.common import Source
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import Server
 
 DEADLINE_S = 60.0
@@ -51,9 +52,9 @@ class Topic:
         return {(p, n, payload) for p, each in self.payloads.items() for n, payload in enumerate(each)}
 
     def bounds(self, *, segments: bool = True) -> tuple[PartitionBounds, ...]:
-        with Connection(self.server.address, Credentials("iggy", "iggy")) as connection:
+        with root_link(self.server.address) as connection:
             request = GetPartitionBounds((TopicSelection(self.stream, self.topic),), segments)
-            return connection.partition_bounds(request)[0].partitions
+            return partition_bounds(connection, request).partitions
 
 
 def header(key: str, value: str) -> bytes:
@@ -84,9 +85,9 @@ def delete_sealed(topic: Topic, partition: int) -> None:
 
 def segment_path(topic: Topic, partition: int, number: int) -> Path:
     """The .log of a segment."""
-    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(topic.server.address) as connection:
         request = GetPartitionBounds((TopicSelection(topic.stream, topic.topic),), True)
-        found = connection.partition_bounds(request)[0]
+        found = partition_bounds(connection, request)
     directory = layout.partition_directory(topic.server.data_dir, found.stream_id, found.topic_id, partition)
     return layout.segment_log(directory, found.partitions[partition].segments[number].start)
 

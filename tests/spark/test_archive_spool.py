@@ -270,4 +270,4 @@ def test_what_no_file_covers() -> None:
 def test_the_spool_is_read_without_a_server() -> None:
     settings_of_tasks = archive_spool.task_settings()
     assert settings_of_tasks.read_mode is ReadMode.COLD and settings_of_tasks.fail_on_data_loss
-    assert settings_of_tasks.polling.servers == ()
+    assert settings_of_tasks.polling.servers.addresses == ()

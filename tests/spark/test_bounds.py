@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Connection, Credentials
+from shardd.client.errors import ServerError
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds, TopicSelection
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.service.bounds import with_segments
+from shardd.spark.commands import partition_bounds
 from tests.spark.support import Topic, settle
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import Server
 
 
@@ -49,19 +51,19 @@ def test_a_purge_changes_the_incarnation(topic: Topic) -> None:
 
 
 def test_refusals_are_typed_and_leave_the_connection_usable(topic: Topic) -> None:
-    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(topic.server.address) as connection:
         for selection, status in (
             (TopicSelection("nope", "rows"), Status.STREAM_ID_NOT_FOUND),
             (TopicSelection(topic.stream, "nope"), Status.TOPIC_ID_NOT_FOUND),
             (TopicSelection(topic.stream, "rows", (7,)), Status.PARTITION_NOT_FOUND),
         ):
-            with pytest.raises(ShardError) as caught:
-                connection.partition_bounds(GetPartitionBounds((selection,)))
-            assert caught.value.status is status
+            with pytest.raises(ServerError) as caught:
+                partition_bounds(connection, GetPartitionBounds((selection,)))
+            assert caught.value.status == status
         for payload in (b"", b"\x02\x01\x00\x00\x00", b"\x00\x00\x00\x00\x00", b"\x00\xff\xff\xff\xff"):
-            with pytest.raises(ShardError):
+            with pytest.raises(ServerError):
                 connection.request(ExtensionCode.GET_PARTITION_BOUNDS, payload)
-        assert connection.partition_bounds(GetPartitionBounds((TopicSelection(topic.stream, "rows", (1,)),)))
+        assert partition_bounds(connection, GetPartitionBounds((TopicSelection(topic.stream, "rows", (1,)),)))
 
 
 def test_bounds_need_a_login_and_the_right_to_poll(topic: Topic) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardd.client import Connection, Credentials
 from shardd.protocol.codes import Code
 from shardd.protocol.requests import PartitionsRequest, TopicRequest
 from shardd.spark.loss import DataLossError
 from shardd.spark.server import TopicMissingError
 from tests.spark import direct
 from tests.spark.support import Topic, settle
+from tests.support.links import root_link
 
 ACCEPTED = {"failOnDataLoss": "false", "startingOffsets": "earliest"}
 
@@ -30,12 +30,12 @@ def more(topic: Topic) -> Iterator[Topic]:
 
 
 def delete(topic: Topic) -> None:
-    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(topic.server.address) as connection:
         connection.request(Code.DELETE_TOPIC, TopicRequest(topic.stream, topic.topic).encode())
 
 
 def delete_last_partition(topic: Topic) -> None:
-    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(topic.server.address) as connection:
         connection.request(Code.DELETE_PARTITIONS, PartitionsRequest(topic.stream, topic.topic, 1).encode())
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from shardd.client import Connection
+from shardd.client.blocking import BlockingLink
+from shardd.client.settings import Settings
 from shardd.log import layout
 from shardd.log.diagnosis import diagnose_partition, isolate
 from shardd.protocol.record_layout import INDEX_ENTRY
@@ -49,14 +50,14 @@ def of_files(tasks: list[InputPartition]) -> list[InputPartition]:
 def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Bytes of each answer that a connection has received since the list was emptied; nothing is connected."""
     sizes: list[int] = []
-    real = Connection.receive
+    real = BlockingLink.receive
 
-    def receive(self: Connection, *words: Any) -> memoryview:
+    def receive(self: BlockingLink, *words: Any) -> memoryview:
         answer = real(self, *words)
         sizes.append(len(answer))
         return answer
 
-    monkeypatch.setattr(Connection, "receive", receive)
+    monkeypatch.setattr(BlockingLink, "receive", receive)
     monkeypatch.setattr(live, "_asked", {})
     yield sizes
 
@@ -65,13 +66,13 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def logins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Addresses of the connections that are made."""
     made: list[str] = []
-    real = Connection.__init__
+    real = BlockingLink.__init__
 
-    def connect(self: Connection, address: str, *words: Any, **more: Any) -> None:
-        made.append(address)
-        real(self, address, *words, **more)
+    def connect(self: BlockingLink, settings: Settings, *words: Any, **more: Any) -> None:
+        made.append(settings.address)
+        real(self, settings, *words, **more)
 
-    monkeypatch.setattr(Connection, "__init__", connect)
+    monkeypatch.setattr(BlockingLink, "__init__", connect)
     monkeypatch.setattr(live, "_asked", {})
     yield made
 
@@ -157,7 +158,7 @@ def test_more_ways_than_are_kept_close_the_oldest(kept: Kept, monkeypatch: pytes
         way = {"poll.timeoutMs": f"{20 + number}000"}
         reader = batch(kept.topic.options(**path_of(kept), **SMALL_TASKS, **way))
         assert rows(reader, of_files(reader.partitions())[:1])
-    assert [key[3] for key in asked] == [23.0, 24.0, 25.0, 26.0]
+    assert [key[2] for key in asked] == [23.0, 24.0, 25.0, 26.0]
 
 
 @pytest.fixture

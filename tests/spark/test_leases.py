@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from shardd.client import Connection, Credentials
-from shardd.protocol.topic_settings import SetTopicSettings
+from shardd.client import commands
 from shardd.spark import leases
 from shardd.spark.loss import DataLossError
 from shardd.spark.options import parse
@@ -22,6 +21,7 @@ from shardd.spark.source import ShardReader
 from tests.spark import direct
 from tests.spark.proxies import StockProxy
 from tests.spark.support import DEADLINE_S, Topic
+from tests.support.links import root_link
 from tests.support.server import Server
 
 ENV = {
@@ -44,9 +44,9 @@ def cold(topic: Topic, **more: str) -> dict[str, str]:
 
 def retain_few(topic: Topic) -> None:
     """Of all messages the last ten are to be served."""
-    with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(topic.server.address) as connection:
         settings = (("partition_messages_max", "10"), ("retention", "on"))
-        connection.set_topic_settings(SetTopicSettings(topic.stream, topic.topic, settings))
+        connection.call(commands.set_topic_settings(topic.stream, topic.topic, dict(settings)))
 
 
 def keep_few(topic: Topic) -> None:

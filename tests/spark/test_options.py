@@ -98,7 +98,7 @@ def test_credentials_come_from_one_place(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(OptionError, match="no credentials"):
         parse({"subscribe": "s/t"}, streaming=False)
     monkeypatch.setenv("SHARDD_TOKEN", "abc")
-    assert parse({"subscribe": "s/t"}, streaming=False).credentials.token == "abc"
+    assert parse({"subscribe": "s/t"}, streaming=False).servers.token == "abc"
     assert "abc" not in repr(parse({"subscribe": "s/t"}, streaming=False)), "secrets stay out of plans and logs"
 
 

@@ -12,11 +12,10 @@ from immutables import Map
 from typer.testing import CliRunner
 
 from shardd.cli.main import app
-from shardd.client import Connection, Credentials
+from shardd.client import commands
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
-from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.spark.server import TopicMissingError
 from shardd.spark.sinks.topic import writers as sink
 from shardd.spark.sinks.topic.journal import JournalError
@@ -27,6 +26,7 @@ from tests.spark import direct
 from tests.spark.support import DEADLINE_S, Topic
 from tests.spark.test_topic_delivery import options, rows, stored, values
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import Server
 
 FULL = 100
@@ -42,9 +42,9 @@ def stream(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def limit(server: Server, stream: str, messages: int) -> None:
-    with Connection(server.address, Credentials("iggy", "iggy")) as connection:
+    with root_link(server.address) as connection:
         settings = (("partition_messages_max", str(messages)), ("discard", "refuse"))
-        connection.set_topic_settings(SetTopicSettings(stream, "out", settings))
+        connection.call(commands.set_topic_settings(stream, "out", dict(settings)))
 
 
 @pytest.mark.parametrize("semantics", ["at-least-once", "stable-ids", "idempotent"])
@@ -90,7 +90,7 @@ def test_topic_that_is_full_for_more_than_a_thousand_attempts_is_tried_on(
 def test_a_topic_that_stays_full_is_told_when_the_time_is_over(server: Server, stream: str) -> None:
     limit(server, stream, FULL)
     given = options(server.address, stream, journal="none", deliveryTimeoutMs="300")
-    with pytest.raises(FrameDeliveryError, match=r"within 0\.3 s \(option 'deliveryTimeoutMs'\).*TOPIC_FULL"):
+    with pytest.raises(FrameDeliveryError, match=r"within 0\.3 s \(option 'deliveryTimeoutMs'\).*topic_full"):
         sink.write(given, Work("", "", 0), rows(0, 1000))
 
 

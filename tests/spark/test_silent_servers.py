@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Credentials
 from shardd.client.marks import Mark
 from shardd.spark.positions import Offsets, Position, TopicName
-from shardd.spark.retry import Retries, ServerUnreachableError, SilentServerError
+from shardd.spark.retry import Retries, Servers, ServerUnreachableError, SilentServerError
 from shardd.spark.rollbacks import Rollbacks
 from shardd.spark.server import Server
 from tests.support import wire
@@ -22,7 +21,6 @@ from tests.support.ports import free_port
 from tests.support.server import ONE_SHARD
 from tests.support.server import Server as Running
 
-ROOT = Credentials("iggy", "iggy")
 LIMIT_S = 4.0
 
 
@@ -34,7 +32,7 @@ def silent() -> Iterator[str]:
 
 
 def asked(*addresses: str, timeout_s: float = 30.0) -> Server:
-    return Server(addresses, ROOT, timeout_s=timeout_s, retries=Retries(5, 0.1))
+    return Server(Servers(addresses, "iggy", "iggy"), timeout_s=timeout_s, retries=Retries(5, 0.1))
 
 
 @pytest.mark.parametrize("timeout_s", [30.0, LIMIT_S])
@@ -72,7 +70,7 @@ def test_a_server_that_refuses_for_longer_than_the_limit_and_then_closes_is_not_
     thread = threading.Thread(target=later)
     thread.start()
     try:
-        server = Server((f"127.0.0.1:{port}",), ROOT, timeout_s=30.0, retries=Retries(6, 0.1))
+        server = Server(Servers((f"127.0.0.1:{port}",), "iggy", "iggy"), timeout_s=30.0, retries=Retries(6, 0.1))
         with server.within(limit_s), pytest.raises(ServerUnreachableError) as raised:
             server.matching(".*")
         assert not isinstance(raised.value, SilentServerError)
@@ -90,7 +88,7 @@ def test_the_server_of_the_open_connection_is_the_one_that_is_named(tmp_path: Pa
         root.create_stream("s")
         server = asked(refusing, address)
         assert server.matching(".*") == ()
-        assert server._connection is not None and server._connection.address == address
+        assert server._connection is not None and server._turn == 1
         server._connection.wait_at_most(0.001)
         with server.within(LIMIT_S):
             assert server.matching(".*") == ()
@@ -100,7 +98,7 @@ def test_the_server_of_the_open_connection_is_the_one_that_is_named(tmp_path: Pa
 def test_a_batch_keeps_the_marks_of_before_when_the_server_goes_meanwhile() -> None:
     name = TopicName("s", "t")
     begin = Offsets({name: {0: Position(7, 10, (Mark(9, 1),))}})
-    gone = Server((f"127.0.0.1:{free_port()}",), ROOT, timeout_s=30.0, retries=Retries(0, 0.1))
+    gone = Server(Servers((f"127.0.0.1:{free_port()}",), "iggy", "iggy"), timeout_s=30.0, retries=Retries(0, 0.1))
     end = Rollbacks(gone).marked(Offsets({name: {0: Position(7, 20)}}), begin)
     assert end.places[name][0] == Position(7, 20, (Mark(9, 1),))
     assert end.places[name][0].marks == (Mark(9, 1),)

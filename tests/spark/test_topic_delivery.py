@@ -105,7 +105,7 @@ def test_a_server_that_stays_away_ends_the_task_in_its_time(server: Server, stre
 
 
 def test_a_refusal_is_told_at_once(server: Server, stream: str) -> None:
-    with pytest.raises(FrameDeliveryError, match="STREAM_ID_NOT_FOUND"):
+    with pytest.raises(FrameDeliveryError, match="stream_id_not_found"):
         send(options(server.address, stream), rows(0, 10))
 
 

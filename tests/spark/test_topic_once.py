@@ -14,11 +14,10 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from shardd.client import Connection, Credentials
+from shardd.client import commands
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
-from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.topic import once as topic_once
 from shardd.spark.sinks.topic import options as topic_options
@@ -35,6 +34,7 @@ from tests.spark.once_query import DiedError, Query, rows_of, stored
 from tests.spark.proxies import CuttingProxy, StockProxy
 from tests.spark.support import DELETE_SEGMENTS
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.ports import free_port
 from tests.support.server import Server
 
@@ -297,8 +297,8 @@ def test_what_is_not_possible_is_one_sentence(monkeypatch: pytest.MonkeyPatch, s
 
 
 def set_level(address: str, stream: str, level: str) -> None:
-    with Connection(address, Credentials("iggy", "iggy")) as connection:
-        connection.set_topic_settings(SetTopicSettings(stream, "out", (("ack", level),)))
+    with root_link(address) as connection:
+        connection.call(commands.set_topic_settings(stream, "out", {"ack": level}))
 
 
 def test_a_durable_topic(query: Query, server: Server, stream: str) -> None:

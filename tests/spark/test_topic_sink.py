@@ -127,7 +127,7 @@ def test_what_cannot_be_written_is_one_sentence(spark: SparkSession, topic: Topi
     for frame, options, text in (
         (rows.selectExpr("value AS payload"), sink(topic), "has no column 'payload'"),
         (rows, {**sink(topic), "topic": f"{topic.stream}/gone", "createTopic": ""}, "there is no topic"),
-        (rows, {**sink(topic), "password": "wrong"}, "INVALID_CREDENTIALS"),
+        (rows, {**sink(topic), "password": "wrong"}, "invalid_credentials"),
         (rows, sink(topic, semantics="idempotent", appId="a"), "in the same order"),
         (rows.selectExpr("value", "9 AS partition"), sink(topic), "has 9, but"),
     ):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shardd.client import Connection, Credentials
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
@@ -23,6 +22,7 @@ from shardd.spark.pipelines.archive import Target
 from tests.spark import direct
 from tests.spark.support import Topic, settle, source_of
 from tests.support import wire
+from tests.support.links import root_link
 from tests.support.server import Server
 
 SOON = "5 s"
@@ -144,7 +144,7 @@ def test_a_sync_that_does_not_come_is_one_sentence(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(server.Server, "ask_sync", lambda *_: None)  # as a server of an earlier version
     with served(tmp_path, NEVER) as topic:
         request = FlushUnsavedBuffer("s", "rows", 0, True).encode()
-        with Connection(topic.server.address, Credentials("iggy", "iggy")) as connection:
+        with root_link(topic.server.address) as connection:
             connection.request(Code.FLUSH_UNSAVED_BUFFER, request)
         said = r"offsets 0 to 300 of partition 1 of 's/rows' are not known .*sync_interval .* isolation=visible"
         with pytest.raises(durable.NotDurableError, match=said):

@@ -14,8 +14,8 @@ from typing import Self
 
 import pytest
 
-from shardd.protocol.extensions import ExtensionCode, Metrics
-from shardd.protocol.primitives import Reader
+from shardd.client import commands
+from shardd.client.values import Metrics
 from tests.support import load, wire
 from tests.support.checker import History
 from tests.support.frozen_disk import FrozenDisk
@@ -96,13 +96,13 @@ def connection_on(server: Server, shard: int) -> wire.Wire:
 
 
 def metrics(connection: wire.Wire) -> Metrics:
-    return Metrics.read(Reader(connection.request(ExtensionCode.GET_METRICS)))
+    asked = commands.metrics()
+    return asked.read(connection.request(asked.code))
 
 
 def figures_of(answer: Metrics) -> list[dict[str, int]]:
     """By name, of each shard."""
-    names = [name for _, name in answer.names]
-    return [dict(zip(names, shard.values, strict=True)) for shard in answer.shards]
+    return [each.values for each in answer.shards]
 
 
 def settled(server: Server) -> None:

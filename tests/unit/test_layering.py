@@ -76,6 +76,10 @@ def test_imports_point_downwards() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_client_imports_no_other_package() -> None:
+    assert not {imported: files for (importing, imported), files in edges().items() if importing == "client"}
+
+
 def test_packages_of_one_row_form_no_cycle() -> None:
     found = edges()
     cycles = [pair for pair in found if pair[0] < pair[1] and pair[::-1] in found]

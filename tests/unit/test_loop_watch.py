@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shardd.cli.top_view import compare, shards_table
+from shardd.client.values import Metrics, ShardMetrics
 from shardd.engine.loop import EngineSelector, Event, _Ready
-from shardd.protocol.extensions import FigureKind, Metrics, ShardMetrics
 from shardd.runtime.loop_watch import (
     ENGINE_TURN,
     EXIT_STATUS,
@@ -224,7 +224,7 @@ def test_requests_are_named_by_their_command(tmp_path: Path) -> None:
 
 def test_top_names_the_longest_step() -> None:
     figures = {"over_limit": 3, "longest_us": 14_000, "GET_USERS.longest_us": 14_000, "PING.longest_us": 1_000}
-    names = tuple((FigureKind.GAUGE, f"loop.{name}") for name in figures)
-    metrics = Metrics(1, 0, 2, names, 0, (ShardMetrics(1, 1, 1, tuple(figures.values()), ()),))
+    values = {f"loop.{name}": value for name, value in figures.items()}
+    metrics = Metrics(1, 0, 2, frozenset(), (ShardMetrics(1, 1, 1, values, ()),))
     caption = shards_table(compare(metrics, metrics), "here").caption
     assert caption == "down: shard 0; shard 1: 3 steps too long, at most 14.0 ms (GET_USERS)"

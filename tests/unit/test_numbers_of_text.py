@@ -10,7 +10,7 @@ import pytest
 
 from shardd.cli.reading import start_of, time_us
 from shardd.cli.remote import CommandError
-from shardd.cli.top import TopError, check_address
+from shardd.cli.whom import way_of
 from shardd.client.errors import SettingsError
 from shardd.client.positions import strategy_of
 from shardd.config.cluster import parse_others
@@ -40,7 +40,7 @@ READERS: dict[str, tuple[Callable[[str], object], type[Exception]]] = {
     "offset": (start_of, CommandError),
     "offset from the end": (lambda text: start_of(f"-{text}"), CommandError),
     "time": (time_us, CommandError),
-    "top": (lambda text: check_address(f"host:{text}"), TopError),
+    "top": (lambda text: way_of(f"host:{text}"), SettingsError),
     "start of a consumer": (lambda text: strategy_of(f"time:{text}"), SettingsError),
     "id of a message": (_id_of, ShardError),
     "client of a door": (lambda text: parse_client(f"127.0.0.1:{text}"), ShardError),

@@ -35,6 +35,7 @@ from shardd.spark.pipelines.common import Meter, PipelineError, summary
 from shardd.spark.planner import Slice
 from shardd.spark.positions import TopicName
 from shardd.spark.reading import TaskSettings
+from shardd.spark.retry import Servers
 from shardd.spark.tasks import run
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def task_settings() -> TaskSettings:
                     streaming=False)  # fmt: skip
     return TaskSettings(
         columns=READ,
-        polling=Polling((), options.credentials, 0.0, TaskSettings.of(options, READ).polling.retries, 1, 1),
+        polling=Polling(Servers(()), 0.0, TaskSettings.of(options, READ).polling.retries, 1, 1),
         key_header=None,
         verify=Verify.STOP,
         batch_bytes=options.batch_bytes,

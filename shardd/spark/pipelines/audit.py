@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shardd.client import RefusedError
+from shardd.client.errors import ServerError
 from shardd.log import layout
 from shardd.log.incarnation import read_incarnation
 from shardd.protocol.bounds import PartitionBounds
@@ -185,7 +185,7 @@ class RangeAudit(Job):
                     _fault(report, f"{bad} messages from offset {slice_.start + report['rows']} on fail their checksum")
                 report["rows"] += batch.num_rows
                 report["bytes"] += batch.nbytes
-        except RefusedError as error:
+        except ServerError as error:
             if error.status not in _DAMAGE:
                 raise
             at = slice_.start + report["rows"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from shardd.protocol.errors import ShardError
+from shardd.client.errors import ClientError
 from shardd.spark.pipelines.common import Counted, Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import view_name
 from shardd.spark.pipelines.lag import last_offsets
@@ -43,7 +43,7 @@ class TopicTarget(msgspec.Struct, frozen=True):
         server = SinkServer(self.parsed(streaming=True))
         try:
             return server.partitions_of(self.parsed(streaming=True).topic)
-        except (ShardError, ConnectionError) as error:
+        except (ClientError, ConnectionError) as error:
             raise PipelineError(f"'{self.topic}' cannot be looked at: {error}") from error
         finally:
             server.close()
@@ -52,13 +52,12 @@ class TopicTarget(msgspec.Struct, frozen=True):
         """How many it has; 0 when it is not there."""
         if self.partitions() is None:
             return 0
-        given = self.parsed(streaming=True)
-        place = {"servers": ",".join(given.servers)}
-        credentials = given.credentials
-        if credentials.token:
-            place["token"] = credentials.token
+        servers = self.parsed(streaming=True).servers
+        place = {"servers": ",".join(servers.addresses)}
+        if servers.token:
+            place["token"] = servers.token
         else:
-            place |= {"username": credentials.username, "password": credentials.password}
+            place |= {"username": servers.username, "password": servers.password}
         (bounds,) = Source(self.topic, place).bounds().values()
         return sum(each.end - each.first for each in bounds.partitions)
 
@@ -66,7 +65,7 @@ class TopicTarget(msgspec.Struct, frozen=True):
 def check_apart(source: Source, target: TopicTarget) -> None:
     """`PipelineError` when a topic would be written into itself."""
     here, there = source.parsed(), target.parsed(streaming=True)
-    if there.topic in here.topics and set(there.servers) & set(here.servers):
+    if there.topic in here.topics and set(there.servers.addresses) & set(here.servers.addresses):
         raise PipelineError(f"'{target.topic}' would be written into itself: --to must name another topic")
 
 
@@ -76,7 +75,7 @@ def state_of(directory: Path, pipeline: str, source: Source, target: TopicTarget
         topic, servers = "table/table", source.parsed().servers
     else:
         topic, servers = target.topic, target.parsed(streaming=True).servers
-    named = "\0".join((source.topic, topic, *sorted(servers), *more))
+    named = "\0".join((source.topic, topic, *sorted(servers.addresses), *more))
     return directory / f"{pipeline}-{view_name(source.topic)}-{hashlib.sha256(named.encode()).hexdigest()[:12]}"
 
 

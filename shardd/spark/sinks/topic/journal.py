@@ -17,11 +17,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from shardd.client.errors import ServerError
 from shardd.client.messages import batch_head, encode_batch, encode_record
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.errors import Status
 from shardd.protocol.primitives import PollingKind
 from shardd.spark.positions import TopicName
-from shardd.spark.server import NOT_FOUND, poll_request
+from shardd.spark.server import NOT_FOUND, poll_command
 from shardd.spark.sinks.topic.server import RightMissingError, SinkServer
 
 NEWEST: Final = 16  # records that are looked at for the state
@@ -157,10 +158,10 @@ class Journal:
         )
 
     def _newest(self, count: int) -> list[Record]:
-        request = poll_request(self._name, 0, PollingKind.LAST, 0, count)
+        polls = poll_command(self._name, 0, PollingKind.LAST, 0, count)
         try:
-            found = self._server.poll(request)
-        except ShardError as error:
+            found = self._server.poll(polls)
+        except ServerError as error:
             if error.status not in NOT_FOUND:
                 raise self._refused(error) from error
             return []
@@ -172,17 +173,17 @@ class Journal:
         try:
             self._server.send(payload)
             return
-        except ShardError as error:
+        except ServerError as error:
             if error.status not in NOT_FOUND:
                 raise self._refused(error) from error
         try:
             self._server.make_topic(self._name, 1)
             self._server.send(payload)
-        except (ShardError, RightMissingError) as error:
+        except (ServerError, RightMissingError) as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: ShardError | RightMissingError) -> Exception:
-        if not isinstance(error, RightMissingError) and error.status is not Status.UNAUTHORIZED:
+    def _refused(self, error: ServerError | RightMissingError) -> Exception:
+        if not isinstance(error, RightMissingError) and error.status != Status.UNAUTHORIZED:
             return error
         return JournalError(
             f"the user may not read, make or write the journal '{self._name}' of the sink: it needs the rights"

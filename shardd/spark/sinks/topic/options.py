@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from shardd.client import Credentials
-from shardd.spark.options import RawOptions, credentials_of, servers_of
+from shardd.spark.options import RawOptions, servers_of
 from shardd.spark.positions import OptionError, TopicName, parse_names
+from shardd.spark.retry import Servers
 
 BATCH_BYTES_MAX: Final = 16 << 20
 ONCE_BYTES_MAX: Final = 2 << 20  # the server takes no larger batch of an idempotent producer
@@ -53,7 +53,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     """What was asked for, with defaults filled in. `order`: () not given, ("source",) the rows of a task come as a
     source gives them, else columns by which they ascend. `journal`: a stream; None: none."""
 
-    servers: tuple[str, ...]
+    servers: Servers
     topic: TopicName
     create_partitions: int | None
     semantics: Semantics
@@ -67,7 +67,6 @@ class SinkOptions(msgspec.Struct, frozen=True):
     application: str | None
     version: int
     journal: str | None
-    credentials: Credentials
 
     def __repr__(self) -> str:
         return f"SinkOptions({self.topic}, {self.semantics})"
@@ -90,7 +89,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         raise OptionError("semantics 'idempotent' needs the journal: it says which producers the tasks have")
     batch_bytes_max = ONCE_BYTES_MAX if once else BATCH_BYTES_MAX
     return SinkOptions(
-        servers=servers_of(raw),
+        servers=servers_of(raw, needed=True),
         topic=_topic(raw),
         create_partitions=raw.number("createTopic", high=1000),
         semantics=semantics,
@@ -104,7 +103,6 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         application=application,
         version=raw.number("appVersion", 0, low=0) or 0,
         journal=None if journal == NO_JOURNAL else journal,
-        credentials=credentials_of(raw, needed=True),
     )
 
 

@@ -9,29 +9,31 @@ from collections import deque
 from types import TracebackType
 from typing import Final, Self
 
-from shardd.client import Connection, ConnectionFailedError
+from shardd.client.blocking import BlockingLink
+from shardd.client.errors import ClientError
 from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import Produced, ProducedKind
+from shardd.spark.commands import decoded
+from shardd.spark.retry import is_transient, pause_s
 from shardd.spark.server import needed_right
 from shardd.spark.sinks.topic.options import SinkOptions
 from shardd.spark.sinks.topic.rows import Frame
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0
-_DOUBLED_MAX: Final = 8  # times, by which the pause is the longest
 # The same request may be answered differently a moment later: a restart, a full disk that is being emptied, a topic
 # that refuses at its size until messages expire or are archived.
-_AGAIN: Final = {
+_AGAIN: Final = frozenset({
     Status.DISCONNECTED,
     Status.STALE_CLIENT,
     Status.SHARD_COMMUNICATION_ERROR,
     Status.TASK_TIMEOUT,
     Status.CANNOT_WRITE_TO_FILE,
     Status.TOPIC_FULL,
-}
+})  # fmt: skip
 
 
 class FrameDeliveryError(ConnectionError):
@@ -52,7 +54,7 @@ class Sender:
 
     `connection`: one that is there already, with nothing on its way."""
 
-    def __init__(self, options: SinkOptions, connection: Connection | None = None) -> None:
+    def __init__(self, options: SinkOptions, connection: BlockingLink | None = None) -> None:
         self._options = options
         self._connection = connection
         self._unanswered: deque[Frame] = deque()
@@ -76,7 +78,7 @@ class Sender:
         self._unanswered.append(frame)
         self._work(self._options.in_flight - 1)
 
-    def use(self, connection: Connection | None) -> None:
+    def use(self, connection: BlockingLink | None) -> None:
         """For what is to be sent, when it has none yet."""
         if self._connection is None:
             self._connection = connection
@@ -88,7 +90,7 @@ class Sender:
         self._drop()
         self._unanswered.clear()
 
-    def flush(self) -> Connection | None:
+    def flush(self) -> BlockingLink | None:
         """Until all are answered; gives the connection away. `FrameDeliveryError`."""
         self._work(0)
         connection, self._connection = self._connection, None
@@ -102,7 +104,7 @@ class Sender:
                     self._take_answer()
                     self._push()
                 return
-            except (ConnectionFailedError, ShardError) as error:
+            except ClientError as error:
                 self._drop()
                 self._wait_after(error)
             except (ProducerEndedError, FrameDeliveryError):
@@ -111,9 +113,7 @@ class Sender:
 
     def _push(self) -> None:
         if self._connection is None:
-            servers = self._options.servers
-            address = servers[self._failures % len(servers)]
-            self._connection = Connection(address, self._options.credentials, timeout_s=self._options.request_timeout_s)
+            self._connection = self._options.servers.open(self._failures, self._options.request_timeout_s)
         while self._sent < min(len(self._unanswered), self._options.in_flight):
             frame = self._unanswered[self._sent]
             code = Code.SEND_MESSAGES if frame.number is None else ExtensionCode.SEND_ONCE_DIGEST
@@ -125,7 +125,7 @@ class Sender:
         answer = self._connection.receive()
         frame = self._unanswered[0]
         if frame.number is not None:
-            self._judge(frame, Produced.read(Reader(bytes(answer))))
+            self._judge(frame, decoded(lambda given: Produced.read(Reader(given)), bytes(answer)))
         self._unanswered.popleft()
         self.rows += frame.rows
         self.answered += 1
@@ -157,20 +157,20 @@ class Sender:
             self._connection.close()
         self._connection, self._sent = None, 0
 
-    def _wait_after(self, error: ConnectionFailedError | ShardError) -> None:
+    def _wait_after(self, error: ClientError) -> None:
         """Before the next attempt. `FrameDeliveryError` when there is to be none."""
         place = f"'{self._options.topic}'"
-        if isinstance(error, ShardError) and error.status not in _AGAIN:
+        if not is_transient(error, _AGAIN):
             needed = ""
-            if error.status is Status.INVALID_COMMAND and self._unanswered and self._unanswered[0].number is not None:
+            if error.status == Status.INVALID_COMMAND and self._unanswered and self._unanswered[0].number is not None:
                 needed = "; semantics 'idempotent' needs a server that has send_once_digest (0x53440015): upgrade it"
-            if error.status is Status.UNAUTHORIZED:
+            if error.status == Status.UNAUTHORIZED:
                 needed = f"; the user may not send: {needed_right('send_messages', self._options.topic)}"
             raise FrameDeliveryError(f"rows cannot be sent to {place}: {error}{needed}") from error
         now = time.monotonic()
         if self._until_s is None:
             self._until_s = now + self._options.delivery_timeout_s
-        pause = min(_PAUSE_S * 2 ** min(self._failures, _DOUBLED_MAX), _PAUSE_MAX_S)
+        pause = pause_s(_PAUSE_S, self._failures, _PAUSE_MAX_S)
         if now + pause > self._until_s:
             raise FrameDeliveryError(
                 f"rows could not be sent to {place} within {self._options.delivery_timeout_s:g} s (option"

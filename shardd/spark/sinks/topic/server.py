@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
-from shardd.client import Connection, Credentials
-from shardd.protocol import requests
+from shardd.client import commands
+from shardd.client.blocking import BlockingLink
+from shardd.client.commands import Command
+from shardd.client.errors import AlreadyExistsError, ServerError
+from shardd.client.messages import Polled
+from shardd.client.wire import NEVER
 from shardd.protocol.codes import Code
-from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.spark.positions import TopicName
-from shardd.spark.retry import Retries
+from shardd.spark.retry import Retries, Servers
 from shardd.spark.server import NOT_FOUND, Server, needed_right
 from shardd.spark.sinks.topic.options import SinkOptions
 
 _RETRIES: Final = Retries(8, 0.25)
-_THERE: Final = {Status.STREAM_NAME_ALREADY_EXISTS, Status.TOPIC_NAME_ALREADY_EXISTS}
-_NO_COMPRESSION: Final = 1
-_NEVER: Final = (1 << 64) - 1
-
-
 _FORGOTTEN: Final = {Status.RESOURCE_NOT_FOUND, Status.STALE_CLIENT}
 
 
@@ -34,15 +34,15 @@ class NoProducersError(RuntimeError):
     """The server is not shardd."""
 
 
-_Key = tuple[int, tuple[str, ...], Credentials]
-_kept: dict[_Key, Connection] = {}  # a worker process goes on with the connection of its last task: a login costs
+_Key = tuple[int, Servers]
+_kept: dict[_Key, BlockingLink] = {}  # a worker process goes on with the connection of its last task: a login costs
 
 
 def _key(options: SinkOptions) -> _Key:
-    return os.getpid(), options.servers, options.credentials
+    return os.getpid(), options.servers
 
 
-def keep(options: SinkOptions, connection: Connection | None) -> None:
+def keep(options: SinkOptions, connection: BlockingLink | None) -> None:
     """For the next task; nothing is on its way."""
     other = _kept.pop(_key(options), None)
     if other is not None:
@@ -51,7 +51,7 @@ def keep(options: SinkOptions, connection: Connection | None) -> None:
         _kept[_key(options)] = connection
 
 
-def kept(options: SinkOptions) -> Connection | None:
+def kept(options: SinkOptions) -> BlockingLink | None:
     """What was kept; nobody else has it then."""
     return _kept.pop(_key(options), None)
 
@@ -60,11 +60,11 @@ class SinkServer(Server):
     """One connection for questions. Close it, or hand it over."""
 
     def __init__(self, options: SinkOptions) -> None:
-        super().__init__(options.servers, options.credentials, timeout_s=options.request_timeout_s, retries=_RETRIES)
+        super().__init__(options.servers, timeout_s=options.request_timeout_s, retries=_RETRIES)
         self._options = options
         self._connection = kept(options)
 
-    def hand_over(self) -> Connection | None:
+    def hand_over(self) -> BlockingLink | None:
         """Its connection, with nothing on its way."""
         connection, self._connection = self._connection, None
         return connection
@@ -86,44 +86,34 @@ class SinkServer(Server):
     def partitions_of(self, name: TopicName) -> int | None:
         """None when there is no such topic."""
         try:
-            found = self._call(lambda c: c.topic(name.stream, name.topic))
-        except ShardError as error:
-            if error.status is Status.UNAUTHORIZED:
+            found = self._ask(commands.topic(name.stream, name.topic))
+        except ServerError as error:
+            if error.status == Status.UNAUTHORIZED:
                 raise RightMissingError(
                     f"the user may not see the partitions of '{name}': {needed_right('read_topic', name)}"
                 ) from error
             if error.status not in NOT_FOUND:
                 raise
             return None
-        return None if found is None else found.topic.partitions_count
+        return None if found is None else found.partitions_count
 
     def make_topic(self, name: TopicName, partitions: int) -> None:
         """With its stream; what is there stays."""
-        stream = requests.CreateStreamRequest(name.stream)
-        topic = requests.CreateTopicRequest(
-            stream=name.stream,
-            partitions_count=partitions,
-            compression=_NO_COMPRESSION,
-            message_expiry_us=_NEVER,
-            max_topic_size_bytes=_NEVER,
-            replication_factor=1,
-            name=name.topic,
-        )
         try:
-            if not any(each.name == name.stream for each in self._call(lambda c: c.streams())):
-                self._make(Code.CREATE_STREAM, stream.encode())
-            self._make(Code.CREATE_TOPIC, topic.encode())
-        except ShardError as error:
-            if error.status is not Status.UNAUTHORIZED:
+            if not any(each.name == name.stream for each in self._ask(commands.streams())):
+                self._make(commands.create_stream(name.stream))
+            self._make(commands.create_topic(name.stream, name.topic, partitions, expiry_us=NEVER, max_bytes=NEVER))
+        except ServerError as error:
+            if error.status != Status.UNAUTHORIZED:
                 raise
             raise RightMissingError(
                 f"the user may not make the topic '{name}': it needs the right manage_topics in the stream, or"
                 " manage_streams where there is no such stream"
             ) from error
 
-    def poll(self, request: requests.PollMessages) -> list[bytes]:
+    def poll(self, polls: Command[Polled]) -> list[bytes]:
         """The payloads."""
-        return [each.payload for each in self._call(lambda c: c.poll(request)).messages]
+        return [each.payload for each in self._ask(polls).messages]
 
     def send(self, payload: bytes) -> None:
         """A payload of SEND_MESSAGES."""
@@ -133,10 +123,10 @@ class SinkServer(Server):
         """`LookupError` when there is no such producer of this user (any more) or its epoch has ended."""
         try:
             answer = self._call(lambda c: c.request(ExtensionCode.INIT_PRODUCER, request.encode()))
-        except ShardError as error:
+        except ServerError as error:
             if error.status in _FORGOTTEN:
                 raise LookupError(f"producer {request.producer}: {error}") from error
-            if error.status is Status.INVALID_COMMAND:
+            if error.status == Status.INVALID_COMMAND:
                 raise NoProducersError(
                     "this server has no idempotent producers, so semantics 'idempotent' is not possible; with"
                     " 'stable-ids' a repeated row has the same id"
@@ -146,12 +136,8 @@ class SinkServer(Server):
 
     def flush(self, name: TopicName, partition: int) -> None:
         """All that the server has appended is on the device and may be read when this returns."""
-        request = requests.FlushUnsavedBuffer(name.stream, name.topic, partition, True)
-        self._call(lambda c: c.request(Code.FLUSH_UNSAVED_BUFFER, request.encode()))
+        self._ask(commands.flush(name.stream, name.topic, partition))
 
-    def _make(self, code: Code, payload: bytes) -> None:
-        try:
-            self._call(lambda c: c.request(code, payload))
-        except ShardError as error:
-            if error.status not in _THERE:  # another task was faster
-                raise
+    def _make(self, command: Command[Any]) -> None:
+        with suppress(AlreadyExistsError):  # another task was faster
+            self._ask(command)

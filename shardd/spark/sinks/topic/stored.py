@@ -136,7 +136,7 @@ def named_ids(given: pa.Array, made: pa.Array) -> pa.Array:
 def find(server: SinkServer, options: SinkOptions, ends: Places) -> tuple[StoredRows, Places]:
     """Messages behind `ends`, and where the partitions end. Nobody may be sending rows of the batch any more.
 
-    `UnprovableError`, `HistoryGoneError`, `ServerUnreachableError`, `ShardError`."""
+    `UnprovableError`, `HistoryGoneError`, `ServerUnreachableError`, `ServerError`."""
     name = options.topic
     for partition in range(server.partitions()):
         server.flush(name, partition)  # at level durable nothing else brings what is not on the device into sight
@@ -167,7 +167,7 @@ def _gone(name: TopicName, partition: int) -> UnprovableError:
 
 def _parts(options: SinkOptions, partition: PartitionBounds, start: int) -> list[StoredPart]:
     name = options.topic
-    polling = Polling(options.servers, options.credentials, options.request_timeout_s, _RETRIES, _POLL_BYTES, _DEPTH)
+    polling = Polling(options.servers, options.request_timeout_s, _RETRIES, _POLL_BYTES, _DEPTH)
     decoder = Decoder(("id", "value", "headersRaw"), stream=name.stream, topic=name.topic, partition=partition.id)
     rows = read(decoder, polling, name, partition.id, incarnation=partition.incarnation, start=start, end=partition.end)
     try:

@@ -3,12 +3,14 @@ them, and refusals of what would end a Liftbridge server (docs/adr/0080-liftbrid
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from shardd.protocol.liftbridge.api_messages import CreateStreamRequest
 from shardd.protocol.limits import NAME_BYTES_MAX, PARTITIONS_PER_REQUEST_MAX
+
+if TYPE_CHECKING:  # workers import this module, also where protobuf is not installed
+    from shardd.protocol.liftbridge.api_messages import CreateStreamRequest
 
 RESERVED_STREAMS: Final = frozenset({"__cursors", "__activity"})
 SUBJECT_BYTES_MAX: Final = 1_024

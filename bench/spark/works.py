@@ -17,7 +17,7 @@ from shardd.protocol.codes import Code
 from shardd.spark.columns import default_names
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.common import Source
-from shardd.spark.sinks.topic_options import JOURNAL_STREAM
+from shardd.spark.sinks.topic.options import JOURNAL_STREAM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

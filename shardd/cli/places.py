@@ -33,7 +33,7 @@ async def asks_positions(remote: Remote) -> bool:
     try:
         found = await remote.client.call(commands.extensions())
     except ServerError as error:
-        if error.status != commands.UNKNOWN_COMMAND:
+        if error.status != statuses.INVALID_COMMAND:
             raise
         return False
     return any(each.code == commands.POLL_POSITION for each in found.commands)

@@ -136,14 +136,14 @@ class _Changes(NamedTuple):
 
 async def _change(remote: Remote, stream: str, topic: str, changes: _Changes) -> None:
     """A server that is not shardd wants all values, so those that it has are read before."""
-    from shardd.client import commands
+    from shardd.client import statuses
     from shardd.client.errors import ClientError
 
     place = identifier(stream), identifier(topic)
     try:
         await remote.client.change_topic(*place, **changes._asdict())
     except ClientError as error:
-        if getattr(error, "status", 0) != commands.UNKNOWN_COMMAND:
+        if getattr(error, "status", 0) != statuses.INVALID_COMMAND:
             raise
         found = await topic_found(remote, stream, topic)
         await remote.client.update_topic(

@@ -6,8 +6,10 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+from shardd.client import command_codes as codes
 from shardd.client import wire
 from shardd.client.codec import decode_polled, decode_position
+from shardd.client.command_codes import CommandCode
 from shardd.client.lazy import lazy_module
 from shardd.client.messages import History, Polled
 from shardd.client.wire import Identifier
@@ -31,16 +33,21 @@ class Command(NamedTuple, Generic[T]):
     wait_s: float = 0.0
 
 
-POLL: Final = 100
-POLL_AND_WAIT: Final = 0x5344_0018
-POLL_POSITION: Final = 0x5344_0019
-SEND: Final = 101
-UNKNOWN_COMMAND: Final = 3  # status
-SEND_ONCE: Final = 0x5344_0031
+POLL: Final = codes.POLL_MESSAGES.code
+POLL_AND_WAIT: Final = codes.POLL_AND_WAIT.code
+POLL_POSITION: Final = codes.POLL_POSITION.code
+SEND: Final = codes.SEND_MESSAGES.code
+SEND_ONCE: Final = codes.SEND_ONCE.code
 _FOR_SENDER: Final = 8  # flag of get_partition_bounds, version 4
 OFFSET, TIMESTAMP, FIRST, LAST, NEXT = 1, 2, 3, 4, 5
-_EXTENSIONS: Final = 0x53440000
 _STRATEGY: Final = struct.Struct("<BQIB")
+
+
+def of(
+    command: CommandCode, payload: bytes, read: Callable[[bytes], T], *, repeatable: bool = False, wait_s: float = 0.0
+) -> Command[T]:
+    """`repeatable`: this request is, also where not each request of the command is."""
+    return Command(command.code, payload, read, command.repeatable or repeatable, wait_s)
 
 
 def nothing(answer: bytes) -> None:
@@ -48,98 +55,99 @@ def nothing(answer: bytes) -> None:
 
 
 def ping() -> Command[None]:
-    return Command(1, b"", nothing, True)
+    return of(codes.PING, b"", nothing)
 
 
 def login(name: str, password: str, version: str = "") -> Command[int]:
     texts = wire.text8(name) + wire.text8(password) + wire.text32(version) + wire.text32("")
-    return Command(38, texts, answers.number, True)
+    return of(codes.LOGIN_USER, texts, answers.number)
 
 
 def login_with_token(token: str) -> Command[int]:
-    return Command(44, wire.text8(token), answers.number, True)
+    return of(codes.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, wire.text8(token), answers.number)
 
 
 def logout() -> Command[None]:
-    return Command(39, b"", nothing)
+    return of(codes.LOGOUT_USER, b"", nothing)
 
 
 # ---- the server ----
 
 
 def stats() -> Command[values.Stats]:
-    return Command(10, b"", answers.stats, True)
+    return of(codes.GET_STATS, b"", answers.stats)
 
 
 def snapshot(types: Iterable[int] = (100,), *, compression: int = 2) -> Command[bytes]:
     """A ZIP archive (docs/protocol/system.md#get-snapshot)."""
     chosen = bytes(types)
-    return Command(11, wire.u8(compression) + wire.u8(len(chosen)) + chosen, bytes, True)
+    return of(codes.GET_SNAPSHOT, wire.u8(compression) + wire.u8(len(chosen)) + chosen, bytes)
 
 
 def cluster() -> Command[values.Cluster]:
-    return Command(12, b"", answers.cluster, True)
+    return of(codes.GET_CLUSTER_METADATA, b"", answers.cluster)
 
 
 def me() -> Command[values.Connected]:
-    return Command(20, b"", answers.connected_details, True)
+    return of(codes.GET_ME, b"", answers.connected_details)
 
 
 def connected(client_id: int) -> Command[values.Connected | None]:
-    return Command(21, wire.u32(client_id), answers.optional(answers.connected_details), True)
+    return of(codes.GET_CLIENT, wire.u32(client_id), answers.optional(answers.connected_details))
 
 
 def all_connected() -> Command[list[values.Connected]]:
-    return Command(22, b"", answers.listed(answers.read_connected), True)
+    return of(codes.GET_CLIENTS, b"", answers.listed(answers.read_connected))
 
 
 # ---- users and tokens ----
 
 
 def user(name: Identifier) -> Command[values.User | None]:
-    return Command(31, wire.identifier(name), answers.optional(answers.user_details), True)
+    return of(codes.GET_USER, wire.identifier(name), answers.optional(answers.user_details))
 
 
 def users() -> Command[list[values.User]]:
-    return Command(32, b"", answers.listed(answers.read_user), True)
+    return of(codes.GET_USERS, b"", answers.listed(answers.read_user))
 
 
 def create_user(
     name: str, password: str, *, active: bool = True, permissions: values.Permissions | None = None
 ) -> Command[values.User]:
     head = wire.text8(name) + wire.text8(password) + wire.u8(1 if active else 2)
-    return Command(33, head + answers.encode_permissions(permissions), answers.user_details)
+    return of(codes.CREATE_USER, head + answers.encode_permissions(permissions), answers.user_details)
 
 
 def delete_user(name: Identifier) -> Command[None]:
-    return Command(34, wire.identifier(name), nothing)
+    return of(codes.DELETE_USER, wire.identifier(name), nothing)
 
 
 def update_user(user: Identifier, *, name: str | None = None, active: bool | None = None) -> Command[None]:
     named = b"\x00" if name is None else b"\x01" + wire.text8(name)
     status = b"\x00" if active is None else b"\x01" + wire.u8(1 if active else 2)
-    return Command(35, wire.identifier(user) + named + status, nothing, True)
+    return of(codes.UPDATE_USER, wire.identifier(user) + named + status, nothing)
 
 
 def update_permissions(user: Identifier, permissions: values.Permissions | None) -> Command[None]:
-    return Command(36, wire.identifier(user) + answers.encode_permissions(permissions), nothing, True)
+    return of(codes.UPDATE_PERMISSIONS, wire.identifier(user) + answers.encode_permissions(permissions), nothing)
 
 
 def change_password(user: Identifier, current: str, new: str) -> Command[None]:
-    return Command(37, wire.identifier(user) + wire.text8(current) + wire.text8(new), nothing)
+    return of(codes.CHANGE_PASSWORD, wire.identifier(user) + wire.text8(current) + wire.text8(new), nothing)
 
 
 def tokens() -> Command[list[values.Token]]:
-    return Command(41, b"", answers.listed(answers.read_token), True)
+    return of(codes.GET_PERSONAL_ACCESS_TOKENS, b"", answers.listed(answers.read_token))
 
 
 def create_token(name: str, *, expiry_us: int = 0) -> Command[str]:
     """The secret, which is told only here. `expiry_us`: a duration, 0: never."""
-    return Command(42, wire.text8(name) + wire.u64(expiry_us), lambda answer: wire.Reader(answer).text8())
+    payload = wire.text8(name) + wire.u64(expiry_us)
+    return of(codes.CREATE_PERSONAL_ACCESS_TOKEN, payload, lambda answer: wire.Reader(answer).text8())
 
 
 def delete_token(name: str) -> Command[None]:
-    return Command(43, wire.text8(name), nothing)
+    return of(codes.DELETE_PERSONAL_ACCESS_TOKEN, wire.text8(name), nothing)
 
 
 # ---- messages and offsets ----
@@ -161,19 +169,19 @@ def poll(
     """Without auto-commit: a client commits what was processed, the server what it has sent. `wait_ms`: an extension;
     later requests of the connection come behind it. `bytes_max`: an extension, too: the answer tells histories and has
     no more bytes, but one message; 0: no bound."""
-    place = _place(consumer, stream, topic, partition, group)
+    payload = _place(consumer, stream, topic, partition, group) + _STRATEGY.pack(strategy, value, count, 0)
     if bytes_max is not None:
-        payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms) + wire.u32(bytes_max)
-        return Command(POLL_POSITION, payload, decode_position, True, wait_ms / 1000)
+        payload += wire.u32(wait_ms) + wire.u32(bytes_max)
+        return of(codes.POLL_POSITION, payload, decode_position, repeatable=True, wait_s=wait_ms / 1000)
     if wait_ms > 0:
-        payload = place + _STRATEGY.pack(strategy, value, count, 0) + wire.u32(wait_ms)
-        return Command(POLL_AND_WAIT, payload, decode_polled, True, wait_ms / 1000)
-    return Command(POLL, place + _STRATEGY.pack(strategy, value, count, 0), decode_polled, True)
+        payload += wire.u32(wait_ms)
+        return of(codes.POLL_AND_WAIT, payload, decode_polled, repeatable=True, wait_s=wait_ms / 1000)
+    return of(codes.POLL_MESSAGES, payload, decode_polled, repeatable=True)
 
 
 def flush(stream: Identifier, topic: Identifier, partition: int, *, fsync: bool = True) -> Command[None]:
     payload = wire.identifiers(stream, topic) + wire.u32(partition) + wire.u8(fsync)
-    return Command(102, payload, nothing, True)
+    return of(codes.FLUSH_UNSAVED_BUFFER, payload, nothing)
 
 
 def _place(consumer: Identifier, stream: Identifier, topic: Identifier, partition: int | None, group: bool) -> bytes:
@@ -184,7 +192,7 @@ def stored_offset(
     consumer: Identifier, stream: Identifier, topic: Identifier, partition: int | None = None, *, group: bool = False
 ) -> Command[values.StoredOffset | None]:
     payload = _place(consumer, stream, topic, partition, group)
-    return Command(120, payload, answers.optional(answers.stored_offset), True)
+    return of(codes.GET_CONSUMER_OFFSET, payload, answers.optional(answers.stored_offset))
 
 
 def store_offset(
@@ -200,50 +208,50 @@ def store_offset(
     """`offset`: of the last message that was processed. `history`: to which it belongs; an extension."""
     payload = _place(consumer, stream, topic, partition, group) + wire.u64(offset)
     if history is None:
-        return Command(121, payload, nothing, True)
+        return of(codes.STORE_CONSUMER_OFFSET, payload, nothing)
     head = wire.u64(history.incarnation) + wire.u32(history.epoch)
-    return Command(_EXTENSIONS + 0x1A, head + payload, nothing, True)
+    return of(codes.STORE_POSITION, head + payload, nothing)
 
 
 def delete_offset(
     consumer: Identifier, stream: Identifier, topic: Identifier, partition: int | None = None, *, group: bool = False
 ) -> Command[None]:
-    return Command(122, _place(consumer, stream, topic, partition, group), nothing)
+    return of(codes.DELETE_CONSUMER_OFFSET, _place(consumer, stream, topic, partition, group), nothing)
 
 
 # ---- streams, topics, partitions ----
 
 
 def stream(name: Identifier) -> Command[tuple[values.Stream, list[values.Topic]] | None]:
-    return Command(200, wire.identifier(name), answers.optional(answers.stream_details), True)
+    return of(codes.GET_STREAM, wire.identifier(name), answers.optional(answers.stream_details))
 
 
 def streams() -> Command[list[values.Stream]]:
-    return Command(201, b"", answers.listed(answers.read_stream), True)
+    return of(codes.GET_STREAMS, b"", answers.listed(answers.read_stream))
 
 
 def create_stream(name: str) -> Command[values.Stream]:
-    return Command(202, wire.text8(name), lambda answer: answers.read_stream(wire.Reader(answer)))
+    return of(codes.CREATE_STREAM, wire.text8(name), lambda answer: answers.read_stream(wire.Reader(answer)))
 
 
 def delete_stream(name: Identifier) -> Command[None]:
-    return Command(203, wire.identifier(name), nothing)
+    return of(codes.DELETE_STREAM, wire.identifier(name), nothing)
 
 
 def update_stream(stream: Identifier, name: str) -> Command[None]:
-    return Command(204, wire.identifier(stream) + wire.text8(name), nothing)
+    return of(codes.UPDATE_STREAM, wire.identifier(stream) + wire.text8(name), nothing)
 
 
 def purge_stream(name: Identifier) -> Command[None]:
-    return Command(205, wire.identifier(name), nothing)
+    return of(codes.PURGE_STREAM, wire.identifier(name), nothing)
 
 
 def topic(stream: Identifier, name: Identifier) -> Command[values.Topic | None]:
-    return Command(300, wire.identifiers(stream, name), answers.optional(answers.topic_details), True)
+    return of(codes.GET_TOPIC, wire.identifiers(stream, name), answers.optional(answers.topic_details))
 
 
 def topics(stream: Identifier) -> Command[list[values.Topic]]:
-    return Command(301, wire.identifier(stream), answers.listed(answers.read_topic), True)
+    return of(codes.GET_TOPICS, wire.identifier(stream), answers.listed(answers.read_topic))
 
 
 _TOPIC_VALUES: Final = struct.Struct("<BQQB")
@@ -262,11 +270,11 @@ def create_topic(
     """`compression` 1: the server's default, 2: gzip. Expiry and size 0: the server's default; `wire.NEVER`: none."""
     head = wire.identifier(stream) + wire.u32(partitions)
     payload = head + _TOPIC_VALUES.pack(compression, expiry_us, max_bytes, replication) + wire.text8(name)
-    return Command(302, payload, answers.topic_details)
+    return of(codes.CREATE_TOPIC, payload, answers.topic_details)
 
 
 def delete_topic(stream: Identifier, topic: Identifier) -> Command[None]:
-    return Command(303, wire.identifiers(stream, topic), nothing)
+    return of(codes.DELETE_TOPIC, wire.identifiers(stream, topic), nothing)
 
 
 def update_topic(
@@ -281,7 +289,7 @@ def update_topic(
 ) -> Command[None]:
     """All of these values, those that are not given, too."""
     payload = _TOPIC_VALUES.pack(compression, expiry_us, max_bytes, replication) + wire.text8(name)
-    return Command(304, wire.identifiers(stream, topic) + payload, nothing)
+    return of(codes.UPDATE_TOPIC, wire.identifiers(stream, topic) + payload, nothing)
 
 
 def change_topic(
@@ -303,63 +311,61 @@ def change_topic(
         b"" if replication is None else wire.u8(replication),
     )
     present = sum(1 << bit for bit, value in enumerate(values) if value)
-    return Command(
-        _EXTENSIONS + 0x23, wire.identifiers(stream, topic) + wire.u8(present) + b"".join(values), nothing, True
-    )
+    return of(codes.CHANGE_TOPIC, wire.identifiers(stream, topic) + wire.u8(present) + b"".join(values), nothing)
 
 
 def purge_topic(stream: Identifier, topic: Identifier) -> Command[None]:
-    return Command(305, wire.identifiers(stream, topic), nothing)
+    return of(codes.PURGE_TOPIC, wire.identifiers(stream, topic), nothing)
 
 
 def create_partitions(stream: Identifier, topic: Identifier, count: int) -> Command[None]:
-    return Command(402, wire.identifiers(stream, topic) + wire.u32(count), nothing)
+    return of(codes.CREATE_PARTITIONS, wire.identifiers(stream, topic) + wire.u32(count), nothing)
 
 
 def delete_partitions(stream: Identifier, topic: Identifier, count: int) -> Command[None]:
-    return Command(403, wire.identifiers(stream, topic) + wire.u32(count), nothing)
+    return of(codes.DELETE_PARTITIONS, wire.identifiers(stream, topic) + wire.u32(count), nothing)
 
 
 def delete_segments(stream: Identifier, topic: Identifier, partition: int, count: int) -> Command[None]:
-    return Command(503, wire.identifiers(stream, topic) + wire.u32(partition) + wire.u32(count), nothing)
+    return of(codes.DELETE_SEGMENTS, wire.identifiers(stream, topic) + wire.u32(partition) + wire.u32(count), nothing)
 
 
 # ---- consumer groups ----
 
 
 def group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[values.Group | None]:
-    return Command(600, wire.identifiers(stream, topic, name), answers.optional(answers.group_details), True)
+    return of(codes.GET_CONSUMER_GROUP, wire.identifiers(stream, topic, name), answers.optional(answers.group_details))
 
 
 def groups(stream: Identifier, topic: Identifier) -> Command[list[values.Group]]:
-    return Command(601, wire.identifiers(stream, topic), answers.listed(answers.read_group), True)
+    return of(codes.GET_CONSUMER_GROUPS, wire.identifiers(stream, topic), answers.listed(answers.read_group))
 
 
 def create_group(stream: Identifier, topic: Identifier, name: str) -> Command[values.Group]:
-    return Command(602, wire.identifiers(stream, topic) + wire.text8(name), answers.group_details)
+    return of(codes.CREATE_CONSUMER_GROUP, wire.identifiers(stream, topic) + wire.text8(name), answers.group_details)
 
 
 def delete_group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[None]:
-    return Command(603, wire.identifiers(stream, topic, name), nothing)
+    return of(codes.DELETE_CONSUMER_GROUP, wire.identifiers(stream, topic, name), nothing)
 
 
 def join_group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[None]:
-    return Command(604, wire.identifiers(stream, topic, name), nothing, True)
+    return of(codes.JOIN_CONSUMER_GROUP, wire.identifiers(stream, topic, name), nothing)
 
 
 def leave_group(stream: Identifier, topic: Identifier, name: Identifier) -> Command[None]:
-    return Command(605, wire.identifiers(stream, topic, name), nothing)
+    return of(codes.LEAVE_CONSUMER_GROUP, wire.identifiers(stream, topic, name), nothing)
 
 
 # ---- extensions ----
 
 
 def extensions() -> Command[values.Extensions]:
-    return Command(_EXTENSIONS, b"", answers.extensions, True)
+    return of(codes.LIST_EXTENSIONS, b"", answers.extensions)
 
 
 def metrics() -> Command[values.Metrics]:
-    return Command(_EXTENSIONS + 1, b"", answers.metrics, True)
+    return of(codes.GET_METRICS, b"", answers.metrics)
 
 
 def bounds(
@@ -375,20 +381,20 @@ def bounds(
     flags = _FOR_SENDER * for_sender | segments
     head = wire.u8(flags) + wire.u32(1) + wire.identifiers(stream, topic) + wire.u32(len(partitions))
     payload = head + b"".join(map(wire.u32, partitions))
-    return Command(_EXTENSIONS + 0x10, payload, answers.topic_bounds, True)
+    return of(codes.GET_PARTITION_BOUNDS, payload, answers.topic_bounds)
 
 
 def set_topic_settings(stream: Identifier, topic: Identifier, settings: Mapping[str, str]) -> Command[None]:
     pairs = b"".join(wire.text8(key) + wire.text8(value) for key, value in settings.items())
     payload = wire.identifiers(stream, topic) + wire.u8(len(settings)) + pairs
-    return Command(_EXTENSIONS + 0x20, payload, nothing, True)
+    return of(codes.SET_TOPIC_SETTINGS, payload, nothing)
 
 
 def lease_files(stream: Identifier, topic: Identifier, partition: int, offset: int, seconds: int) -> Command[None]:
     """Segments from `offset` on stay for so long for who reads files; 0: no longer (docs/extensions.md#lease-files)."""
     tail = wire.u32(partition) + wire.u64(offset) + wire.u32(seconds)
-    return Command(_EXTENSIONS + 0x12, wire.identifiers(stream, topic) + tail, nothing, True)
+    return of(codes.LEASE_FILES, wire.identifiers(stream, topic) + tail, nothing)
 
 
 def topic_settings(stream: Identifier, topic: Identifier) -> Command[tuple[values.TopicSetting, ...]]:
-    return Command(_EXTENSIONS + 0x21, wire.identifiers(stream, topic), answers.topic_settings, True)
+    return of(codes.GET_TOPIC_SETTINGS, wire.identifiers(stream, topic), answers.topic_settings)

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from shardd.client import answers, statuses, wire
-from shardd.client.commands import Command
+from shardd.client.command_codes import ANNOUNCE_HEARTBEAT
+from shardd.client.commands import Command, of
 from shardd.client.errors import ServerError, SettingsError
 from shardd.client.link import Link
 
-ANNOUNCE_HEARTBEAT: Final = 0x5344_0002
 TIMEOUT_MS: Final = 30_000
 _TIMEOUT_MIN_MS: Final = 1_000
 _TIMEOUT_MAX_MS: Final = 3_600_000
@@ -21,7 +21,7 @@ Ask = Callable[[Command[Any]], Awaitable[Any]]
 
 def announce_heartbeat(timeout_ms: int) -> Command[int]:
     """The answer is the silence that the server allows, in milliseconds."""
-    return Command(ANNOUNCE_HEARTBEAT, wire.u32(timeout_ms), answers.number, True)
+    return of(ANNOUNCE_HEARTBEAT, wire.u32(timeout_ms), answers.number)
 
 
 class Heartbeat:

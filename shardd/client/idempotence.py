@@ -7,8 +7,8 @@ import asyncio
 import struct
 from typing import Final
 
-from shardd.client import commands, statuses
-from shardd.client.commands import Command
+from shardd.client import command_codes, commands, statuses
+from shardd.client.commands import Command, of
 from shardd.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -24,7 +24,6 @@ from shardd.client.session import Session, pause_s
 BATCH_BYTES_MAX: Final = 2 << 20  # of records: the server takes no larger one
 _HEAD: Final = struct.Struct("<QQI")
 _ANSWER: Final = struct.Struct("<B3xIQ")
-_INIT_PRODUCER: Final = 0x5344_0030
 _PRODUCER: Final = struct.Struct("<QIB")
 _PRODUCER_EPOCH: Final = struct.Struct("<QIQ")
 _STORED, _DUPLICATE, _GAP, _STALE, _UNKNOWN, _MEMORY = range(1, 7)
@@ -64,7 +63,7 @@ def init_producer(producer: int = 0, epoch: int = 0, *, renew: bool = False) -> 
     """(id, epoch, expiry in microseconds) of a new one, or of the next epoch of one, or of the same with `renew`. Each
     time that it is carried out makes another one, which is forgotten when nobody uses it."""
     payload = _PRODUCER.pack(producer, epoch, renew)
-    return Command(_INIT_PRODUCER, payload, _producer_epoch, producer == 0 or renew)
+    return of(command_codes.INIT_PRODUCER, payload, _producer_epoch, repeatable=producer == 0 or renew)
 
 
 def _producer_epoch(answer: bytes) -> tuple[int, int, int]:
@@ -220,7 +219,7 @@ class Sequencer:
         try:
             offered = await self._session.call(commands.extensions(), deadline_s)
         except ClientError as error:
-            if error.status != commands.UNKNOWN_COMMAND:
+            if error.status != statuses.INVALID_COMMAND:
                 raise
             raise FeatureUnavailableError("this server has no idempotent producers") from None
         if all(each.code != commands.SEND_ONCE for each in offered.commands):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from shardd.client import commands, statuses
+from shardd.client.command_codes import ANNOUNCE_HEARTBEAT
 from shardd.client.commands import Command
 from shardd.client.errors import (
     AlreadyExistsError,
@@ -16,7 +17,7 @@ from shardd.client.errors import (
     RightNeededError,
     ServerError,
 )
-from shardd.client.heartbeat import ANNOUNCE_HEARTBEAT, Heartbeat
+from shardd.client.heartbeat import Heartbeat
 from shardd.client.history import Histories
 from shardd.client.link import Link
 from shardd.client.messages import History
@@ -81,7 +82,7 @@ class Membership:
             return command.read(await link.ask(command.code, command.payload, until))
 
         self._polls.connected()
-        if await self._polls.offers(ANNOUNCE_HEARTBEAT, ask):
+        if await self._polls.offers(ANNOUNCE_HEARTBEAT.code, ask):
             await self._heartbeat.begin(link, ask, self._session.settings.patience_s)
         await self._join(ask)
 

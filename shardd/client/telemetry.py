@@ -18,74 +18,12 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from shardd.client import command_codes
 from shardd.client.errors import ClientError
 from shardd.client.messages import Header, Message, headers_of
 from shardd.client.settings import Settings
 
-NAMES: Final = {
-    1: "ping",
-    10: "get_stats",
-    11: "get_snapshot",
-    12: "get_cluster_metadata",
-    20: "get_me",
-    21: "get_client",
-    22: "get_clients",
-    31: "get_user",
-    32: "get_users",
-    33: "create_user",
-    34: "delete_user",
-    35: "update_user",
-    36: "update_permissions",
-    37: "change_password",
-    38: "login_user",
-    39: "logout_user",
-    41: "get_personal_access_tokens",
-    42: "create_personal_access_token",
-    43: "delete_personal_access_token",
-    44: "login_with_personal_access_token",
-    100: "poll_messages",
-    101: "send_messages",
-    102: "flush_unsaved_buffer",
-    120: "get_consumer_offset",
-    121: "store_consumer_offset",
-    122: "delete_consumer_offset",
-    200: "get_stream",
-    201: "get_streams",
-    202: "create_stream",
-    203: "delete_stream",
-    204: "update_stream",
-    205: "purge_stream",
-    300: "get_topic",
-    301: "get_topics",
-    302: "create_topic",
-    303: "delete_topic",
-    304: "update_topic",
-    305: "purge_topic",
-    402: "create_partitions",
-    403: "delete_partitions",
-    503: "delete_segments",
-    600: "get_consumer_group",
-    601: "get_consumer_groups",
-    602: "create_consumer_group",
-    603: "delete_consumer_group",
-    604: "join_consumer_group",
-    605: "leave_consumer_group",
-    0x5344_0000: "list_extensions",
-    0x5344_0001: "get_metrics",
-    0x5344_0002: "announce_heartbeat",
-    0x5344_0010: "get_partition_bounds",
-    0x5344_0012: "lease_files",
-    0x5344_0013: "unused_offsets",
-    0x5344_0015: "send_once_digest",
-    0x5344_0018: "poll_and_wait",
-    0x5344_0019: "poll_position",
-    0x5344_001A: "store_position",
-    0x5344_0020: "set_topic_settings",
-    0x5344_0021: "get_topic_settings",
-    0x5344_0023: "change_topic",
-    0x5344_0030: "init_producer",
-    0x5344_0031: "send_once",
-}
+_NAMES: Final = {each.code: each.name for each in command_codes.ALL}
 _SYSTEM: Final = {"messaging.system": "shardd"}
 
 
@@ -98,7 +36,7 @@ class Telemetry:
     @contextmanager
     def command(self, code: int, settings: Settings) -> Iterator[None]:
         """Around a command and its answer."""
-        name, host, port = NAMES.get(code, f"command {code}"), settings.unix_path or settings.host, settings.port
+        name, host, port = _NAMES.get(code, f"command {code}"), settings.unix_path or settings.host, settings.port
         attributes: dict[str, str | int] = {
             **_SYSTEM,
             "messaging.operation.name": name,

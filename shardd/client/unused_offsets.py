@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from shardd.client import values, wire
-from shardd.client.commands import Command
+from shardd.client import command_codes, values, wire
+from shardd.client.commands import Command, of
 from shardd.client.wire import Identifier, Reader
 
-_CODE: Final = 0x5344_0013
 _OFFSET: Final = struct.Struct("<BIQQIQB")
 _GROUP: Final = 2
 _HAS_MEMBERS: Final = 1
@@ -22,7 +21,8 @@ def unused_offsets(
 ) -> Command[values.UnusedOffsets]:
     """A page of the stored offsets that were not used for `age_us`, or of what was deleted of them."""
     tail = wire.u32(partition) + wire.u32(first) + wire.u64(age_us) + wire.u8(delete)
-    return Command(_CODE, wire.identifiers(stream, topic) + tail, _decode, not delete)
+    payload = wire.identifiers(stream, topic) + tail
+    return of(command_codes.UNUSED_OFFSETS, payload, _decode, repeatable=not delete)
 
 
 def _decode(answer: bytes) -> values.UnusedOffsets:

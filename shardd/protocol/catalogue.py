@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shardd.protocol import account_replies, account_requests, bounds, limits, replies, system_replies, topic_settings
+from shardd.protocol.access_tokens import AccessToken
 from shardd.protocol.codes import Code
 from shardd.protocol.command_entry import (
     BOUNDS_BYTES,
@@ -22,10 +23,10 @@ from shardd.protocol.command_entry import (
     WireRequest,
 )
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.extensions import Extension, ExtensionCode, ExtensionList, ExtensionRequest, Metrics
+from shardd.protocol.extensions import DoorCode, Extension, ExtensionCode, ExtensionList, ExtensionRequest, Metrics
 from shardd.protocol.heartbeats import HeartbeatTimeout
 from shardd.protocol.leases import LeaseFiles
-from shardd.protocol.poll_requests import PollMessages, StoreOffset, WaitingPoll
+from shardd.protocol.poll_requests import PollMessages, StoreOffset, WaitForMessages, WaitingPoll
 from shardd.protocol.positions import PollPosition, PositionHead, StorePosition
 from shardd.protocol.primitives import Payload, Reader
 from shardd.protocol.producers import InitProducer, Produced, ProducerEpoch, SendOnce, SendOnceDigest
@@ -49,6 +50,9 @@ from shardd.protocol.requests import (
 from shardd.protocol.send_request import SendMessages
 from shardd.protocol.topic_change import ChangeTopic
 from shardd.protocol.unused_offsets import UnusedOffsets, UnusedPage
+
+_HTTP: Final = frozenset({"http"})
+_FOLLOWING: Final = frozenset({"http", "liftbridge"})  # doors that hand on messages as they come
 
 # ---- the server, its clients ----
 
@@ -329,6 +333,23 @@ SEND_ONCE: Final = CommandEntry(
     version=1,
 )
 
+# ---- doors ----
+
+CREATE_ACCESS_TOKEN: Final = CommandEntry(DoorCode.CREATE_ACCESS_TOKEN, Empty, one(AccessToken.read), doors=_HTTP)
+REFRESH_ACCESS_TOKEN: Final = CommandEntry(DoorCode.REFRESH_ACCESS_TOKEN, Empty, one(AccessToken.read), doors=_HTTP)
+REVOKE_ACCESS_TOKEN: Final = CommandEntry(DoorCode.REVOKE_ACCESS_TOKEN, Empty, empty, doors=_HTTP)
+WAIT_FOR_MESSAGES: Final = CommandEntry(
+    DoorCode.WAIT_FOR_MESSAGES, WaitForMessages, one(Reader.flag), Repeat.YES, answer_bytes=0, doors=_FOLLOWING
+)
+POLL_RANGE: Final = CommandEntry(
+    DoorCode.POLL_RANGE,
+    PollMessages,
+    one(replies.PolledRange.read),
+    Repeat.BY_REQUEST,
+    answer_bytes=limits.POLLED_BYTES_MAX,
+    doors=_FOLLOWING,
+)
+
 
 COMMANDS: Final[Mapping[int, CommandEntry[Any, Any]]] = {
     int(row.code): row for row in [*globals().values()] if isinstance(row, CommandEntry)
@@ -344,14 +365,26 @@ def command_name(code: int) -> str:
     return _NAMES.get(code, "unknown command")
 
 
-def decode(code: int, payload: Payload) -> WireRequest:
-    """The request of a whole payload (without the frame's length and code), as a connection sends it.
+def decode(code: int, payload: Payload, door: str = "") -> WireRequest:
+    """The request of a whole payload (without the frame's length and code). `door`: the kind of the door whose client
+    asks; "": a connection does.
 
-    Raises `ShardError`: 3 for an unknown code, a cut payload, bad UTF-8 or an unknown discriminant; 4 for a broken
-    structural rule. Surplus bytes are ignored.
+    Raises `ShardError`: 3 for a code that is unknown or another port's, a cut payload, bad UTF-8 or an unknown
+    discriminant; 4 for a broken structural rule; 5 for a client of a door that would need a connection. Surplus bytes
+    are ignored.
     """
     entry = COMMANDS.get(code)
-    if entry is None or entry.in_engine:
+    if entry is None or not (_is_of_door(entry, door) if door else _is_of_connections(entry)):
         raise ShardError(Status.INVALID_COMMAND, f"unknown command code {code}")
+    if door and entry.needs_connection:
+        raise ShardError(Status.FEATURE_UNAVAILABLE, f"{entry.name} needs a connection")
     request: WireRequest = entry.request.read(Reader(payload))
     return request
+
+
+def _is_of_door(entry: CommandEntry[Any, Any], door: str) -> bool:
+    return not entry.changes_login and (not entry.doors or door in entry.doors)
+
+
+def _is_of_connections(entry: CommandEntry[Any, Any]) -> bool:
+    return not entry.in_engine and not entry.doors

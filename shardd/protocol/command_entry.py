@@ -9,7 +9,7 @@ from typing import Final, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from shardd.protocol.codes import Code
-from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.extensions import DoorCode, ExtensionCode
 from shardd.protocol.primitives import Payload, Reader
 
 SMALL_BYTES: Final = 4096
@@ -49,9 +49,10 @@ class CommandEntry(msgspec.Struct, Generic[Q, R], frozen=True):
     `before_login`: a connection needs no login. `changes_login`: doors have frames of their own for it.
     `needs_connection`: the clients of doors get FEATURE_UNAVAILABLE (5). `in_engine`: the engine executes it for
     connections. `rights_first`: a long request is decoded only for users who may change users. `version`: of an
-    extension. `operation`: the number that 0.9 has for it; 0: it is operation 2 with the code."""
+    extension. `operation`: the number that 0.9 has for it; 0: it is operation 2 with the code. `doors`: the kinds of
+    doors whose clients alone have the command; empty: every port has it."""
 
-    code: Code | ExtensionCode
+    code: Code | ExtensionCode | DoorCode
     request: type[Q]
     reply: Callable[[Payload], R]
     repeat: Repeat = Repeat.NO
@@ -64,6 +65,7 @@ class CommandEntry(msgspec.Struct, Generic[Q, R], frozen=True):
     rights_first: bool = False
     version: int = 0
     operation: int = 0
+    doors: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:

@@ -41,6 +41,17 @@ class ExtensionCode(IntEnum):
     SEND_ONCE = 0x5344_0031
 
 
+class DoorCode(IntEnum):
+    """Commands that only the server's own doors have (docs/protocol/doors.md#codes), for what no classic command says:
+    codes 0x5344_0080 to 0x5344_00BF."""
+
+    CREATE_ACCESS_TOKEN = 0x5344_0080
+    REFRESH_ACCESS_TOKEN = 0x5344_0081
+    REVOKE_ACCESS_TOKEN = 0x5344_0082
+    WAIT_FOR_MESSAGES = 0x5344_0083
+    POLL_RANGE = 0x5344_0084
+
+
 class FigureKind(IntEnum):
     """A counter grows from 0 while its worker lives; a gauge is what there is now."""
 

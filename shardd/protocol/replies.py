@@ -14,7 +14,7 @@ import msgspec
 
 from shardd.protocol import primitives as wire
 from shardd.protocol.errors import Status
-from shardd.protocol.primitives import Reader
+from shardd.protocol.primitives import Payload, Reader
 from shardd.protocol.reply_forms import read_all
 
 FRAME_HEAD: Final = struct.Struct("<II")  # status, length of the payload; of a request: length, code
@@ -213,6 +213,25 @@ class PolledHead(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, reader: Reader) -> PolledHead:
         return cls(*_POLLED_HEAD.unpack(reader.take(_POLLED_HEAD.size)))
+
+
+class PolledRange(msgspec.Struct, frozen=True):
+    """Answer of POLL_RANGE, a command of doors (docs/protocol/doors.md#codes): the partition has the offsets
+    [first_offset, end) of the history `incarnation`. All zeros for a member without the partition."""
+
+    head: PolledHead
+    incarnation: int
+    first_offset: int
+    end: int
+    records: Payload
+
+    @classmethod
+    def read(cls, reader: Reader) -> PolledRange:
+        return cls(PolledHead.read(reader), reader.u64(), reader.u64(), reader.u64(), reader.rest_view())
+
+    def encode(self) -> bytes:
+        offsets = wire.u64(self.incarnation) + wire.u64(self.first_offset) + wire.u64(self.end)
+        return b"".join((self.head.encode(), offsets, self.records))
 
 
 class PolledRecords(msgspec.Struct, frozen=True):

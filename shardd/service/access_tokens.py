@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import time
 
-import msgspec
-
 from shardd.engine import Engine
 from shardd.metadata import Metadata
 from shardd.metadata.commands import RevokeAccessToken
 from shardd.metadata.state import User, has_expired
 from shardd.protocol import requests
+from shardd.protocol.access_tokens import AccessToken
 from shardd.protocol.errors import ShardError, Status
 from shardd.security import ROOT_USER_ID
 from shardd.security.access_tokens import AccessClaims, AccessTokens, IssuedLogin, user_of
@@ -22,14 +21,6 @@ from shardd.service.clocks import forgotten_us
 from shardd.service.identity import Identity
 from shardd.service.sessions import Session
 from shardd.service.users import user_ref
-
-
-class AccessToken(msgspec.Struct, frozen=True):
-    """`expires_at_s`: seconds since the epoch."""
-
-    user_id: int
-    token: str
-    expires_at_s: int
 
 
 class AccessTokenService:

@@ -22,7 +22,7 @@ from shardd.spark.server import Server
 from shardd.spark.stream import ShardStreamReader
 
 if TYPE_CHECKING:
-    from shardd.spark.sinks.topic import TopicBatchWriter, TopicStreamWriter
+    from shardd.spark.sinks.topic.writers import TopicBatchWriter, TopicStreamWriter
 
 
 def make_server(options: SourceOptions) -> Server:
@@ -59,19 +59,21 @@ class ShardDataSource(DataSource):
         return ShardStreamReader(options, make_server(options), _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicBatchWriter:
-        from shardd.spark.sinks import topic, topic_options  # readers do not load the sinks
+        from shardd.spark.sinks.topic import options as sink_options  # readers do not load the sinks
+        from shardd.spark.sinks.topic import writers
 
         table_options.check_given(self.options)
-        options = topic_options.parse(self.options, streaming=False)
-        topic.check(options, schema, overwrite=overwrite)
-        return topic.TopicBatchWriter(options)
+        options = sink_options.parse(self.options, streaming=False)
+        writers.check(options, schema, overwrite=overwrite)
+        return writers.TopicBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
-        from shardd.spark.sinks import topic, topic_options
+        from shardd.spark.sinks.topic import options as sink_options
+        from shardd.spark.sinks.topic import writers
 
-        options = topic_options.parse(self.options, streaming=True)
-        topic.check(options, schema, overwrite=overwrite)
-        return topic.TopicStreamWriter(options)
+        options = sink_options.parse(self.options, streaming=True)
+        writers.check(options, schema, overwrite=overwrite)
+        return writers.TopicStreamWriter(options)
 
 
 def _names(schema: StructType) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from shardd.client import Client, Consumer, SyncClient, SyncConsumer, SyncProducer, heartbeat, membership
+from shardd.client import Client, Consumer, SyncClient, SyncConsumer, SyncProducer, command_codes, heartbeat, membership
 from shardd.client.errors import SettingsError
 from tests.client.topics import make, send, taken, url
 from tests.support.ports import free_port
@@ -282,9 +282,9 @@ def test_member_at_a_server_without_the_extension_reads_and_announces_nothing(
     server: Server, stream: str, lists_it: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A code that the server does not have: it does not list it, or does no longer."""
-    missing = 0x5344_0003
+    missing = command_codes.ANNOUNCE_HEARTBEAT._replace(code=0x5344_0003)
     monkeypatch.setattr(heartbeat, "ANNOUNCE_HEARTBEAT", missing)
-    monkeypatch.setattr(membership, "ANNOUNCE_HEARTBEAT", 0x5344_0000 if lists_it else missing)
+    monkeypatch.setattr(membership, "ANNOUNCE_HEARTBEAT", command_codes.LIST_EXTENSIONS if lists_it else missing)
 
     async def main() -> None:
         async with Client(url(server)) as client:
@@ -315,7 +315,8 @@ def test_canary_member_that_announced_nothing_keeps_its_partition_when_stopped(
 ) -> None:
     """So the tests above see the announcement at work, and no other timeout of the server."""
     patched = tmp_path / "program.py"
-    head = "from shardd.client import membership\nmembership.ANNOUNCE_HEARTBEAT = 0x5344_0003\n"
+    missing = "membership.ANNOUNCE_HEARTBEAT._replace(code=0x5344_0003)"
+    head = f"from shardd.client import membership\nmembership.ANNOUNCE_HEARTBEAT = {missing}\n"
     source = PROGRAM.read_text().replace("import asyncio\n", f"import asyncio\n{head}", 1)
     assert head in source
     patched.write_text(source)

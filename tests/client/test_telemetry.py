@@ -14,9 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from shardd.client import Client, Consumer, Producer, SyncClient
 from shardd.client.errors import DeliveryError, NotFoundError
 from shardd.client.messages import headers_of
-from shardd.client.telemetry import NAMES, Telemetry
-from shardd.protocol.codes import Code
-from shardd.protocol.extensions import ExtensionCode
+from shardd.client.telemetry import Telemetry
 from tests.support.server import ONE_SHARD, Server
 
 
@@ -99,7 +97,3 @@ def test_the_end_of_a_message_that_is_not_stored_is_in_its_span(
     asyncio.run(run())
     span = by_name(exported)["send events"]
     assert span.end_time is not None and span.status.status_code is StatusCode.ERROR
-
-
-def test_names_of_commands_are_those_of_the_server() -> None:
-    assert {int(each): each.name.lower() for each in (*Code, *ExtensionCode)} == NAMES

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic import Work
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.writers import Work
 from tests.spark.proxies import NetworkProxy
 from tests.support import wire
 from tests.support.server import Server

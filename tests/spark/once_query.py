@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic import RowsSent, Work
-from shardd.spark.sinks.topic_options import SinkOptions
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.writers import RowsSent, Work
 from tests.support import wire
 from tests.support.server import Server
 

@@ -15,7 +15,7 @@ from shardd.spark import admission, cold, live, planner, reading
 from shardd.spark.loss import HistoryGoneError, Losses
 from shardd.spark.proof import Proof
 from shardd.spark.rollbacks import Rollbacks
-from shardd.spark.sinks import topic_stored
+from shardd.spark.sinks.topic import stored as topic_stored
 from tests.spark.direct import batch
 from tests.spark.model.run import Model, play
 from tests.spark.model.world import STREAM, BrokenPromiseError, World

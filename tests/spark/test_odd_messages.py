@@ -19,9 +19,9 @@ from shardd.spark.options import parse
 from shardd.spark.pipelines import archive
 from shardd.spark.pipelines.archive import Target
 from shardd.spark.pipelines.topics import KEPT
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_rows import RowEncoder
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic.buffers import RowError
+from shardd.spark.sinks.topic.rows import RowEncoder
 from shardd.spark.source import ShardReader
 from tests.spark.records import Row, segment
 from tests.spark.support import Topic, settle, source_of

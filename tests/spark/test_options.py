@@ -23,7 +23,7 @@ from shardd.spark.positions import (
     share,
     stride_of,
 )
-from shardd.spark.sinks import topic_options
+from shardd.spark.sinks.topic import options as topic_options
 
 GOOD = {"subscribe": "s/t", "username": "u", "password": "p"}
 

@@ -18,11 +18,11 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
 from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.spark.server import TopicMissingError
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks.topic import Work
-from shardd.spark.sinks.topic_journal import JournalError
-from shardd.spark.sinks.topic_sender import FrameDeliveryError
-from shardd.spark.sinks.topic_server import RightMissingError
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.journal import JournalError
+from shardd.spark.sinks.topic.sender import FrameDeliveryError
+from shardd.spark.sinks.topic.server import RightMissingError
+from shardd.spark.sinks.topic.writers import Work
 from tests.spark import direct
 from tests.spark.support import DEADLINE_S, Topic
 from tests.spark.test_topic_delivery import options, rows, stored, values

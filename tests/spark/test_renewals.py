@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from shardd.protocol.producers import InitProducer, ProducerEpoch
-from shardd.spark.sinks import topic_once
-from shardd.spark.sinks.topic_server import SinkServer
+from shardd.spark.sinks.topic import once as topic_once
+from shardd.spark.sinks.topic.server import SinkServer
 from tests.spark.once_query import Query, rows_of, stored
 from tests.support.server import Server
 

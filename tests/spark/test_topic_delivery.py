@@ -15,14 +15,14 @@ from immutables import Map
 from shardd.protocol import account_requests
 from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic import RowsSent, StoredOtherwiseError, Work
-from shardd.spark.sinks.topic_journal import Journal, JournalError, Record, TakenOverError, state_of, topic_of
-from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_rows import RowEncoder
-from shardd.spark.sinks.topic_sender import FrameDeliveryError, Sender
-from shardd.spark.sinks.topic_server import SinkServer
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.journal import Journal, JournalError, Record, TakenOverError, state_of, topic_of
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.rows import RowEncoder
+from shardd.spark.sinks.topic.sender import FrameDeliveryError, Sender
+from shardd.spark.sinks.topic.server import SinkServer
+from shardd.spark.sinks.topic.writers import RowsSent, StoredOtherwiseError, Work
 from tests.spark.proxies import CuttingProxy
 from tests.support import wire
 from tests.support.ports import free_port
@@ -166,7 +166,7 @@ def test_a_batch_that_the_journal_does_not_know_any_more_is_told(
     server: Server, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, query = options(server.address, stream), f"query {stream}"
-    monkeypatch.setattr("shardd.spark.sinks.topic_journal.HISTORY", 3)
+    monkeypatch.setattr("shardd.spark.sinks.topic.journal.HISTORY", 3)
     for batch in range(8):
         finish(given, batch, sink.write(given, Work(query, "one", batch), rows(batch, 1)))
     with pytest.raises(StoredOtherwiseError, match="an unknown number of rows"):

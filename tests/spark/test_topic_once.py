@@ -20,14 +20,16 @@ from shardd.protocol.codes import Code
 from shardd.protocol.permissions import Permissions
 from shardd.protocol.topic_settings import SetTopicSettings
 from shardd.spark.positions import OptionError
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks import topic_once, topic_options, topic_stored
-from shardd.spark.sinks.topic import JournalGoneError, RowsSent, Work
-from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, TakenOverError, TaskProducer
-from shardd.spark.sinks.topic_sender import FrameDeliveryError
-from shardd.spark.sinks.topic_server import NoProducersError
-from shardd.spark.sinks.topic_stored import StoredRows, UnprovableError
+from shardd.spark.sinks.topic import once as topic_once
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic import stored as topic_stored
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.buffers import RowError
+from shardd.spark.sinks.topic.journal import Claim, Journal, JournalState, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic.sender import FrameDeliveryError
+from shardd.spark.sinks.topic.server import NoProducersError
+from shardd.spark.sinks.topic.stored import StoredRows, UnprovableError
+from shardd.spark.sinks.topic.writers import JournalGoneError, RowsSent, Work
 from tests.spark import once_query
 from tests.spark.once_query import DiedError, Query, rows_of, stored
 from tests.spark.proxies import CuttingProxy, StockProxy

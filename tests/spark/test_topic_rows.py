@@ -19,10 +19,10 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.producers import send_once_digest_head
 from shardd.spark.columns import HEADERS_TYPE
 from shardd.spark.positions import OptionError
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic_buffers import RowError, digests_of
-from shardd.spark.sinks.topic_rows import Numbers, RowEncoder, check_columns
-from shardd.spark.sinks.topic_stored import Content, StoredPart, StoredRows, UnprovableError, ids_of
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic.buffers import RowError, digests_of
+from shardd.spark.sinks.topic.rows import Numbers, RowEncoder, check_columns
+from shardd.spark.sinks.topic.stored import Content, StoredPart, StoredRows, UnprovableError, ids_of
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FRAME_HEAD = 8

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from shardd.spark import session
-from shardd.spark.sinks.topic_options import JOURNAL_STREAM
+from shardd.spark.sinks.topic.options import JOURNAL_STREAM
 from tests.spark.support import Topic
 from tests.support import wire
 

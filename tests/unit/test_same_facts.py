@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -18,9 +20,12 @@ from shardd.engine import _native, twin, twin_record
 from shardd.log import blocks, imported, incarnation, manifest, offsets_table
 from shardd.metadata.validate import SLOTS_MAX
 from shardd.protocol import limits, record_layout, replies
+from shardd.protocol.catalogue import COMMANDS
 from shardd.protocol.codes import Code
+from shardd.protocol.command_entry import CommandEntry
 from shardd.protocol.errors import Status
 from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.iggy09 import SYNC_CONSUMER_GROUP
 from shardd.protocol.primitives import ConsumerKind, PollingKind
 from shardd.protocol.send_request import PartitioningKind
 from shardd.server import shared_resources
@@ -114,6 +119,70 @@ def test_commands_of_the_core_have_the_codes_of_the_protocol() -> None:
     assert len(core) >= 5
     known = {each.name: int(each) for each in (*Code, *ExtensionCode)}
     assert {name: known.get(name) for name in core} == core
+
+
+def frame_limits() -> dict[str, int]:
+    """Command -> the most bytes of its payload, as `frame_limit()` of the core has them; "": of all others."""
+    head, table = (_COMMENT.sub("", (NATIVE / "wire" / f"frame_limits.{end}").read_text()) for end in "hc")
+    macros = re.findall(r"#define (FRAME_\w+_MAX) \(?(\d+)u(?: << (\d+)u?\))?", head)
+    numbers = {name: int(number) << int(shift or 0) for name, number, shift in macros}
+    found, waiting = dict[str, int](), list[str]()
+    for case, default, macro in re.findall(r"case CODE_(\w+):|(default):|return (FRAME_\w+);", table):
+        if macro:
+            found |= dict.fromkeys(waiting, numbers[macro])
+            waiting = []
+        else:
+            waiting.append("" if default else case)
+    return found
+
+
+def wrong_limits(core: dict[str, int], rows: Mapping[int, CommandEntry[Any, Any]]) -> set[str]:
+    said = {entry.code.name: entry.payload_bytes_max for entry in rows.values()}
+    return core.keys() - said.keys() - {""} | {name for name in said if said[name] != core.get(name, core[""])}
+
+
+def test_payloads_may_be_as_long_as_the_catalogue_says() -> None:
+    core = frame_limits()
+    assert len(core) == 9
+    assert not wrong_limits(core, COMMANDS)
+    assert wrong_limits(core | {"CREATE_USER": 4096}, COMMANDS) == {"CREATE_USER"}
+    assert wrong_limits(core | {"": 4095}, COMMANDS) >= {"GET_TOPIC"}
+
+
+def operations() -> dict[int, int]:
+    """Operation of 0.9 -> code, as `code_of()` of the core has them."""
+    text = _COMMENT.sub("", (NATIVE / "wire" / "iggy09.c").read_text())
+    metadata = re.search(r"metadata\[\] = \{([^}]*)\}", text)
+    assert metadata is not None
+    found = dict(enumerate(map(int, metadata[1].split(",")), 128))
+    codes, numbers = named_numbers("CODE"), named_numbers("IGGY09")
+    for name, code in re.findall(r"operation == IGGY09_(\w+)\) return (\w+);", text):
+        found[numbers[name]] = int(code) if code.isdecimal() else codes[code.removeprefix("CODE_")]
+    return found
+
+
+def test_operations_of_the_core_are_those_of_the_catalogue() -> None:
+    rows = {entry.operation: code for code, entry in COMMANDS.items() if entry.operation}
+    core = operations()
+    assert len(core) == 26 and core == rows
+    assert core | {141: 34} != rows
+
+
+LOAD_NAMES = {
+    "LOGIN": "LOGIN_USER",
+    "POLL": "POLL_MESSAGES",
+    "SEND": "SEND_MESSAGES",
+    "STORE_OFFSET": "STORE_CONSUMER_OFFSET",
+    "JOIN_GROUP": "JOIN_CONSUMER_GROUP",
+}
+
+
+def test_the_load_generator_has_the_codes_of_the_protocol() -> None:
+    text = _COMMENT.sub("", (NATIVE.parent / "load" / "wire.h").read_text())
+    said = {LOAD_NAMES.get(name, name): int(code) for name, code in re.findall(r"\bCODE_(\w+) = (\d+)", text)}
+    assert said.pop("SYNC_GROUP") == SYNC_CONSUMER_GROUP
+    assert len(said) >= 5
+    assert said == {name: int(Code[name]) for name in said}
 
 
 def test_kinds_of_polls_and_consumers_are_those_of_the_wire() -> None:

@@ -10,7 +10,7 @@ from shardd.protocol import bounds, primitives, topic_settings
 from shardd.protocol.account_replies import UserDetails
 from shardd.protocol.permissions import entries_count
 from shardd.protocol.positions import PositionHead
-from shardd.protocol.replies import PolledHead, StreamDetails, TopicDetails
+from shardd.protocol.replies import PolledHead, PolledRange, StreamDetails, TopicDetails
 from shardd.protocol.system_replies import ClientSummary
 from shardd.protocol.topic_settings import TopicSetting
 from shardd.service.bounds import TopicPartitions
@@ -80,6 +80,13 @@ def polled(value: PolledMessages | NothingPolled) -> bytes:
     if isinstance(value, NothingPolled):
         return PolledHead(0, 0, 0).encode()
     return PolledHead(value.partition, value.current_offset, value.count).encode() + value.records
+
+
+def poll_range(value: PolledMessages | NothingPolled) -> bytes:
+    if isinstance(value, NothingPolled):
+        return PolledRange(PolledHead(0, 0, 0), 0, 0, 0, b"").encode()
+    head = PolledHead(value.partition, value.current_offset, value.count)
+    return PolledRange(head, value.incarnation, value.first_offset, value.end, value.records).encode()
 
 
 def position(value: PolledMessages | NothingPolled) -> bytes:

@@ -15,7 +15,8 @@ from shardd.dispatch.classic.answers import encoded, nothing, optional
 from shardd.protocol.account_replies import TokenSummary, UserDetails
 from shardd.protocol.bounds import GetPartitionBounds, PartitionBounds
 from shardd.protocol.codes import Code
-from shardd.protocol.extensions import ExtensionCode
+from shardd.protocol.extensions import DoorCode, ExtensionCode
+from shardd.protocol.primitives import u8
 from shardd.protocol.replies import GroupSummary, PartitionSummary, StreamSummary, TopicSummary
 from shardd.protocol.system_replies import ClientSummary
 from shardd.service.bounds import TopicPartitions
@@ -46,6 +47,19 @@ def command_table(services: Services) -> Commands:
         **_stream_commands(services),
         **_consumer_commands(services),
         **_extension_commands(services),
+    }
+
+
+def door_table(services: Services) -> Commands:
+    """By code: what clients of doors have and connections do not. The engine executes the sends of connections."""
+    tokens, messages = services.access_tokens, services.messages
+    return {
+        DoorCode.CREATE_ACCESS_TOKEN: Command(tokens.create_access_token, encoded),
+        DoorCode.REFRESH_ACCESS_TOKEN: Command(tokens.refresh_access_token, encoded),
+        DoorCode.REVOKE_ACCESS_TOKEN: Command(tokens.revoke_access_token, nothing),
+        DoorCode.WAIT_FOR_MESSAGES: Command(services.waits.wait_for_messages, u8),
+        DoorCode.POLL_RANGE: Command(messages.poll_messages, answers.poll_range),
+        Code.SEND_MESSAGES: Command(messages.send_messages, nothing),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from shardd.dispatch.classic.commands import Command, command_table
+from shardd.dispatch.classic.commands import Command, command_table, door_table
 from shardd.metadata import Metadata
 from shardd.protocol.catalogue import COMMANDS, decode
 from shardd.protocol.errors import ShardError, Status
@@ -49,13 +49,17 @@ class ClassicCommands:
 
     def __init__(self, metadata: Metadata, services: Services) -> None:
         self._execution = Execution(metadata, services.threads)
-        self._commands: Final = command_table(services)
+        self._of_connections: Final = command_table(services)
+        self._of_doors: Final = self._of_connections | door_table(services)
 
-    async def run(self, identity: Identity, code: int, payload: Payload) -> bytes | None:
+    async def run(self, identity: Identity, code: int, payload: Payload, door: str = "") -> bytes | None:
         """Decoding, login check, service, encoding, in this order (docs/protocol/framing.md#checks). The payload of
-        the answer, or `ShardError`; None: the engine answers."""
-        request = await self._execution.decoded(identity, code, len(payload), lambda: decode(code, payload))
+        the answer, or `ShardError`; None: the engine answers. `door`: the kind of the door whose client asks."""
+        request = await self._execution.decoded(identity, code, len(payload), lambda: decode(code, payload, door))
         if identity.user_id is None and not COMMANDS[code].before_login:
             raise ShardError(Status.UNAUTHENTICATED)
-        command = self._commands[code]
-        return await self._execution.encoded(command, await command.execute(identity, request))
+        command = (self._of_doors if door else self._of_connections)[code]
+        answer = await self._execution.encoded(command, await command.execute(identity, request))
+        if answer is None and door:
+            raise RuntimeError(f"command {code} was left to the engine, which has no such connection")
+        return answer

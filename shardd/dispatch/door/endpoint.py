@@ -1,7 +1,7 @@
-"""The socket of a worker for doors: who may connect, and which connection a door has (docs/protocol/doors.md).
+"""The socket of a worker for doors: admits connections, and keeps one connection of each door (docs/protocol/doors.md).
 
-A connection proves first who it is: the kernel names its user, the first frame its process and key (runtime/trust.py).
-A door has one connection at a time, the newest. All else is that connection's own (connection.py).
+A connection first proves its identity: the kernel names its user, the first frame its process and key
+(runtime/trust.py). A door has one connection at a time, the newest. connection.py does the rest.
 """
 
 from __future__ import annotations

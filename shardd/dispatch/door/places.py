@@ -1,4 +1,4 @@
-"""What the requests of one connection of a door have at a worker while they are under way: places, and room for bytes.
+"""The places and the room for bytes that requests of one connection of a door have at a worker while they run.
 
 Logins and waits for messages stand beside that from the beginning. Any other request steps aside while it waits in a
 line (shardd/runtime/aside.py): it has room among those that wait then, of which no user keeps another one's share. A

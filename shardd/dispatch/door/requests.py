@@ -1,5 +1,5 @@
-"""What each kind of request of a door does. A door names its clients and the handles that it was given, never a user:
-who acts is what a worker has noted in the session of the client."""
+"""Carries out each kind of request of a door. A door names its clients and the handles that it was given, never a user:
+the worker takes the user from the session of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server itself has a door do, by name: in nobody's name, so only for the door that it is for."""
+"""Tasks that a door asks for in the name of the server itself: each has a name, and is permitted to one door only."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from shardd.protocol.errors import ShardError
 from shardd.spark.pipelines.common import Counted, Meter, PipelineError, Source, follow_query, summary
 from shardd.spark.pipelines.export import view_name
 from shardd.spark.pipelines.lag import last_offsets
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_server import SinkServer
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.server import SinkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from shardd.spark.pipelines import topics
 from shardd.spark.pipelines.common import PipelineError, Source
 from shardd.spark.pipelines.topics import KEPT, TopicTarget
 from shardd.spark.positions import parse_timestamp
-from shardd.spark.sinks.topic_options import Semantics
+from shardd.spark.sinks.topic.options import Semantics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,7 +34,11 @@ _OF_HTTP: Final = (
     _AT_A_WORKER,
 )
 _OF_THE_ENGINE: Final = (
-    Part("a window of a poll for each connection", "native/src/core/reads.h", f"{CROWD} * POLL_WINDOW_BYTES"),
+    Part(
+        "two windows of polls for each connection, in blocks of twice their size",
+        "native/src/core/reads.h",
+        f"{CROWD} * 2 * 2 * POLL_WINDOW_BYTES",
+    ),
     Part("receive buffers of two workers", "native/src/io/io.h", "2 * RECEIVE_BUFFERS * RECEIVE_BUFFER_SIZE"),
     Part(
         "unfinished frames of one address without and with a login, at two workers",

@@ -11,10 +11,10 @@ from unittest import mock
 
 import pyarrow as pa
 
-from shardd.spark.sinks import topic as sink
-from shardd.spark.sinks import topic_options
-from shardd.spark.sinks.topic import Work
-from shardd.spark.sinks.topic_stored import UnprovableError
+from shardd.spark.sinks.topic import options as topic_options
+from shardd.spark.sinks.topic import writers as sink
+from shardd.spark.sinks.topic.stored import UnprovableError
+from shardd.spark.sinks.topic.writers import Work
 from tests.spark.direct import batch
 from tests.spark.model.world import BrokenPromiseError, World
 from tests.spark.support import DELETE_SEGMENTS

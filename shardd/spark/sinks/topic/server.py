@@ -1,4 +1,4 @@
-"""What the sink asks the server beside its sends: partitions of the topic, topics that are to be made, producers."""
+"""The requests of the sink beside its sends: the partitions of the topic, new topics, and producers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries
 from shardd.spark.server import NOT_FOUND, Server, needed_right
-from shardd.spark.sinks.topic_options import SinkOptions
+from shardd.spark.sinks.topic.options import SinkOptions
 
 _RETRIES: Final = Retries(8, 0.25)
 _THERE: Final = {Status.STREAM_NAME_ALREADY_EXISTS, Status.TOPIC_NAME_ALREADY_EXISTS}

@@ -1,5 +1,5 @@
 """The columns of an Arrow batch as the buffers that the native encoder takes (native/src/log/encode.h), and digests of
-what rows and messages hold."""
+the contents of rows and messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Which rows of a batch are stored already, found by their ids in the log: where no producer can tell it, because its
-epoch has ended or the server has forgotten it. docs/adr/0089-a-sink-that-stores-rows-once.md"""
+"""Finds the rows of a batch that are stored already, by their ids in the log. A sink needs this where the numbers of a
+producer cannot tell: its epoch has ended, or the server has forgotten it.
+docs/adr/0089-a-sink-that-stores-rows-once.md"""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from shardd.spark.live import Polling, read
 from shardd.spark.loss import HistoryGoneError
 from shardd.spark.positions import TopicName
 from shardd.spark.retry import Retries
-from shardd.spark.sinks.topic_buffers import Digests, digests_of
-from shardd.spark.sinks.topic_journal import Places
-from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_server import SinkServer
+from shardd.spark.sinks.topic.buffers import Digests, digests_of
+from shardd.spark.sinks.topic.journal import Places
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.server import SinkServer
 
 _ID_BYTES: Final = 16
 _ID: Final = pa.binary(_ID_BYTES)

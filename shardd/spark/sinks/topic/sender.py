@@ -1,4 +1,4 @@
-"""Frames to the server, several on their way at a time, in their order. What is not answered is sent again over a new
+"""Sends frames to the server in their order, several at a time. A frame without an answer is sent again over a new
 connection until its time is over: a frame whose answer was lost may be stored twice, unless it is a batch of an
 idempotent producer."""
 
@@ -16,8 +16,8 @@ from shardd.protocol.extensions import ExtensionCode
 from shardd.protocol.primitives import Reader
 from shardd.protocol.producers import Produced, ProducedKind
 from shardd.spark.server import needed_right
-from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_rows import Frame
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.rows import Frame
 
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 2.0

@@ -25,12 +25,12 @@ from pyspark.sql.types import StructType
 from shardd.spark import python_worker
 from shardd.spark.positions import OptionError
 from shardd.spark.sinks.context import query_of_task, run_of_task, task_number
-from shardd.spark.sinks.topic_journal import Journal, JournalState, Places
-from shardd.spark.sinks.topic_once import OnceDone, OnceTask, OnceWork
-from shardd.spark.sinks.topic_options import Semantics, SinkOptions
-from shardd.spark.sinks.topic_rows import RowEncoder, check_columns
-from shardd.spark.sinks.topic_sender import Sender
-from shardd.spark.sinks.topic_server import SinkServer, keep
+from shardd.spark.sinks.topic.journal import Journal, JournalState, Places
+from shardd.spark.sinks.topic.once import OnceDone, OnceTask, OnceWork
+from shardd.spark.sinks.topic.options import Semantics, SinkOptions
+from shardd.spark.sinks.topic.rows import RowEncoder, check_columns
+from shardd.spark.sinks.topic.sender import Sender
+from shardd.spark.sinks.topic.server import SinkServer, keep
 
 
 class JournalGoneError(RuntimeError):

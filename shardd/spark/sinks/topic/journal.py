@@ -1,8 +1,8 @@
-"""The journal of a sink: what is stored, and who writes. A topic for each application (a query, or the `appId` of batch
-writes) in a stream of its own.
+"""The journal of a sink: its stored batches, and the run that writes. Each application (a query, or the `appId` of
+batch writes) has a topic in a stream of its own.
 
-The newest record says which batch is stored as a whole and which run writes. Its order is that of the log: a run that
-comes later takes over, the one before is told. docs/adr/0072-a-sink-remembers-at-the-server.md
+The newest record names the batch that is stored as a whole and the run that writes. The log gives the order: a later
+run takes over, and the run before gets an error. docs/adr/0072-a-sink-remembers-at-the-server.md
 
 With semantics `idempotent` records also say which producer each task has, how far that has counted its batches, and
 below which offsets no row of the next batch can be. docs/adr/0089-a-sink-that-stores-rows-once.md
@@ -22,7 +22,7 @@ from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.primitives import PollingKind
 from shardd.spark.positions import TopicName
 from shardd.spark.server import NOT_FOUND, poll_request
-from shardd.spark.sinks.topic_server import RightMissingError, SinkServer
+from shardd.spark.sinks.topic.server import RightMissingError, SinkServer
 
 NEWEST: Final = 16  # records that are looked at for the state
 HISTORY: Final = 1000  # and for what was before

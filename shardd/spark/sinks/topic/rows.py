@@ -1,5 +1,5 @@
-"""Arrow batches to frames of SEND_MESSAGES: which columns there may be, where each row goes, and the buffers that the
-native encoder takes (native/src/log/encode.h). No row becomes a Python object."""
+"""Turns Arrow batches into frames of SEND_MESSAGES: the permitted columns, the partition of each row, and the buffers
+that the native encoder takes (native/src/log/encode.h). No row becomes a Python object."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shardd.protocol.producers import send_once_head
 from shardd.spark import _decode
 from shardd.spark.columns import ALL
 from shardd.spark.positions import OptionError
-from shardd.spark.sinks.topic_buffers import SAME, RowError, buffers_of, bytes_of, digests_of
-from shardd.spark.sinks.topic_options import ONCE_BYTES_MAX, SOURCE_ORDER, Partitioning, Semantics, SinkOptions
-from shardd.spark.sinks.topic_stored import Content, StoredRows, ids_of, named_ids
+from shardd.spark.sinks.topic.buffers import SAME, RowError, buffers_of, bytes_of, digests_of
+from shardd.spark.sinks.topic.options import ONCE_BYTES_MAX, SOURCE_ORDER, Partitioning, Semantics, SinkOptions
+from shardd.spark.sinks.topic.stored import Content, StoredRows, ids_of, named_ids
 
 COLUMNS: Final = (
     "value", "key", "headers", "headersRaw", "id", "partition", "originTimestamp", "originTimestampRaw",

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from shardd.protocol.producers import InitProducer, ProducerEpoch
 from shardd.runtime.boot import boot_id
-from shardd.spark.sinks.topic_buffers import RowError
-from shardd.spark.sinks.topic_journal import Claim, Journal, JournalState, Places, TakenOverError, TaskProducer
-from shardd.spark.sinks.topic_options import SinkOptions
-from shardd.spark.sinks.topic_rows import Numbers, RowEncoder
-from shardd.spark.sinks.topic_sender import FrameDeliveryError, OtherContentError, ProducerEndedError, Sender
-from shardd.spark.sinks.topic_server import SinkServer, keep, kept
-from shardd.spark.sinks.topic_stored import find
+from shardd.spark.sinks.topic.buffers import RowError
+from shardd.spark.sinks.topic.journal import Claim, Journal, JournalState, Places, TakenOverError, TaskProducer
+from shardd.spark.sinks.topic.options import SinkOptions
+from shardd.spark.sinks.topic.rows import Numbers, RowEncoder
+from shardd.spark.sinks.topic.sender import FrameDeliveryError, OtherContentError, ProducerEndedError, Sender
+from shardd.spark.sinks.topic.server import SinkServer, keep, kept
+from shardd.spark.sinks.topic.stored import find
 
 TASKS_MAX: Final = 512  # each has a producer: of the 4,096 that a user may have
 EPOCHS_MAX: Final = 5  # that one attempt begins; another one that does the same is as often told to stop

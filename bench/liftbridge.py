@@ -22,25 +22,23 @@ import grpc
 
 from bench.http_beside import SETTLE_S, Step, load, others_than_the_owner, p99_us
 from shardd.doors.process import give_way
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import HOST, LiftbridgeServer
 from tests.support import wire
 
 VALUE: Final = bytes(100)
 STREAM: Final = "bench"
 _WAIT_S: Final = 120.0
-_REQUEST: Final = api.message_class("PublishRequest")(stream=STREAM, value=VALUE, correlationId="c").SerializeToString()
+_REQUEST: Final = api_messages.PublishRequest(stream=STREAM, value=VALUE, correlationId="c").SerializeToString()
 
 
 async def _do_nothing(port: Connection, messages: int) -> None:
     """Answers what a door would answer, and keeps nothing."""
-    ack = api.message_class("PublishResponse")(correlationId="c")
+    ack = api_messages.PublishResponse(correlationId="c")
     ack.ack.stream = ack.ack.partitionSubject = ack.ack.msgSubject = STREAM
     ack.ack.offset, ack.ack.receptionTimestamp, ack.ack.commitTimestamp = 1 << 20, 1 << 60, 1 << 60
     ack.ack.correlationId, ack.ack.ackInbox = "c", "liftbridge-default.ack.0123456789012345678901"
-    message = api.message_class("Message")(
-        offset=1 << 20, value=VALUE, timestamp=1 << 60, stream=STREAM, subject=STREAM
-    )
+    message = api_messages.Message(offset=1 << 20, value=VALUE, timestamp=1 << 60, stream=STREAM, subject=STREAM)
     message.headers["subject"], message.headers["reply"] = STREAM.encode(), b""
     acked, delivered = ack.SerializeToString(), message.SerializeToString()
 
@@ -105,9 +103,10 @@ async def publish_async(address: str, messages: int) -> float:
 
 async def subscribe(address: str, messages: int) -> float:
     """Messages a second of one subscription to what is stored."""
-    request = api.message_class("SubscribeRequest")(stream=STREAM, startPosition=2).SerializeToString()
+    request = api_messages.SubscribeRequest(stream=STREAM, startPosition=2).SerializeToString()
     async with grpc.aio.insecure_channel(address) as channel:
-        call: Any = channel.unary_stream(f"/{api.SERVICE}/Subscribe")(request)
+        method: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(f"/{api.SERVICE}/Subscribe")
+        call = method(request)
         began, came = time.perf_counter(), 0
         async for _ in call:
             came += 1

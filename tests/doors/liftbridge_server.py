@@ -18,7 +18,7 @@ import grpc
 import psutil
 
 from shardd.protocol.account_requests import CreateUserRequest
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from shardd.protocol.permissions import Permissions, StreamPermissions
 from tests.support import wire
 from tests.support.doors import serving_door
@@ -101,14 +101,16 @@ class LiftbridgeClient:
 
     def call(self, method: str, *, timeout_s: float | None = WAIT_S, raw: bytes | None = None, **fields: Any) -> Any:
         """The response. EndedError. `raw`: a request as it is. Requests wait for the server."""
-        request = api.message_class(api.request_of(method))(**fields).SerializeToString() if raw is None else raw
+        request = (
+            api_messages.message_class(api.request_of(method))(**fields).SerializeToString() if raw is None else raw
+        )
         try:
             response = self.channel.unary_unary(f"/{api.SERVICE}/{method}")(
                 request, timeout=timeout_s, metadata=self.metadata, wait_for_ready=True
             )
         except grpc.RpcError as error:
             raise EndedError(ended(error)) from None
-        return api.message_class(api.response_of(method)).FromString(response)
+        return api_messages.message_class(api.response_of(method)).FromString(response)
 
     def status(self, method: str, **fields: Any) -> Ended:
         """What a call ends with; ("OK", "") when it succeeds."""
@@ -138,21 +140,21 @@ class LiftbridgeClient:
 
     def publish_async(self, requests: Iterable[Mapping[str, Any]]) -> list[Any]:
         """All responses of one session whose client has closed its side. EndedError."""
-        kind = api.message_class("PublishRequest")
+        kind = api_messages.PublishRequest
         sent = (kind(**each).SerializeToString() for each in requests)
         call = self.channel.stream_stream(f"/{api.SERVICE}/PublishAsync")
         try:
             responses = [*call(sent, timeout=WAIT_S, metadata=self.metadata, wait_for_ready=True)]
         except grpc.RpcError as error:
             raise EndedError(ended(error)) from None
-        return [api.message_class("PublishResponse").FromString(each) for each in responses]
+        return [api_messages.PublishResponse.FromString(each) for each in responses]
 
 
 class Subscription:
     """What comes, in a thread of its own. A context manager; `took_empty`: whether the empty message has come."""
 
     def __init__(self, client: LiftbridgeClient, **fields: Any) -> None:
-        request = api.message_class("SubscribeRequest")(**fields).SerializeToString()
+        request = api_messages.SubscribeRequest(**fields).SerializeToString()
         self._call = client.channel.unary_stream(f"/{api.SERVICE}/Subscribe")(
             request, metadata=client.metadata, wait_for_ready=True
         )
@@ -212,7 +214,7 @@ class Subscription:
         try:
             for message in self._call:
                 with self._news:
-                    self._found.append(api.message_class("Message").FromString(message))
+                    self._found.append(api_messages.Message.FromString(message))
                     self._news.notify_all()
         except grpc.RpcError as error:
             status = ended(error)

@@ -19,7 +19,7 @@ import nats
 import nats.errors
 from nats.aio.client import Client
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
 from tests.doors.door_server import HERE, HOST, TWO_SHARDS, DoorServer, JsonWire
 from tests.doors.nats_door import NO_NATS, Settings
@@ -31,7 +31,7 @@ NATS_SERVER: Final = Path(sys.executable).with_name("nats-server")
 WAIT_S: Final = 60.0
 WRITER: Final = "writer"  # the user that NATS clients without a login are, and that of a NATS server
 RIGHTS: Final = {"read_streams": True, "read_topics": True, "poll_messages": True, "send_messages": True}
-Message: Final = api.message_class("Message")
+Message: Final = api_messages.Message
 
 
 class NatsDoor(DoorServer):

@@ -18,7 +18,7 @@ from shardd.doors.quic.connection import REQUESTS_MAX
 from shardd.metadata.log_file import FILE_NAME
 from shardd.protocol.account_requests import CreateUserRequest
 from shardd.protocol.codes import Code
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from shardd.protocol.permissions import Permissions
 from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
@@ -99,7 +99,7 @@ def test_changes_over_grpc_wait_for_the_device_and_reads_go_on(tmp_path: Path) -
         others[0].create("s")
         for each in others + clients:
             assert each.status("FetchMetadata") == ("OK", "")
-        kind = api.message_class("CreateStreamRequest")
+        kind = api_messages.CreateStreamRequest
         device.arm("sync", FILE_NAME, 1, 0, for_ever=True, how=HANG)
         held.callback(device.disarm)
         calls: list[Any] = []

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
 
@@ -14,7 +14,7 @@ CREATE, DELETE, PAUSE, RESUME, READONLY, JOIN, LEAVE = range(7)
 
 
 def events(client: LiftbridgeClient, count: int) -> list[Any]:
-    kind = api.message_class("ActivityStreamEvent")
+    kind = api_messages.ActivityStreamEvent
     return [kind.FromString(each.value) for each in client.read("__activity", count)]
 
 

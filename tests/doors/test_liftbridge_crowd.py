@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from shardd.doors.liftbridge.calls import SUBSCRIPTIONS_OF_ADDRESS_MAX
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.hostile import crowd
 from tests.support.serving import Serving
@@ -117,7 +117,7 @@ def test_headers_without_end(tmp_path: Path, ends: bool) -> None:
 def test_a_flood_of_subscriptions_has_a_share(server: LiftbridgeServer) -> None:
     with server.client(ROOT) as client, ExitStack() as held:
         client.create("followed")
-        request = api.message_class("SubscribeRequest")(stream="followed").SerializeToString()
+        request = api_messages.SubscribeRequest(stream="followed").SerializeToString()
         calls: list[Any] = []
         for _ in range(4):
             other = held.enter_context(server.client(ROOT))
@@ -142,7 +142,7 @@ def test_answers_of_a_session_that_are_not_taken(server: LiftbridgeServer) -> No
     door, stop = psutil.Process(server.door().pid), threading.Event()
     with server.client(ROOT) as client:
         client.create("flooded")
-        kind = api.message_class("PublishRequest")
+        kind = api_messages.PublishRequest
         data = kind(stream="flooded", value=bytes(100), correlationId="c" * 2_000).SerializeToString()
 
         def requests() -> Iterator[bytes]:

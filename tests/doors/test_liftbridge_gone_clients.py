@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import ROOT, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, SETTINGS_TAKEN, frame, opened, request_frames
 from tests.support.serving import Serving
@@ -36,9 +36,9 @@ ENDINGS: Final[dict[str, tuple[str, Sequence[tuple[str, str]]]]] = {
 }
 REQUESTS: Final[dict[str, bytes]] = {
     "an unreadable request": b"\xff",
-    "a subscription": api.message_class("SubscribeRequest")(stream="s", startPosition=2).SerializeToString(),
-    "a session of acks": api.message_class("PublishRequest")(stream="s", value=b"x").SerializeToString(),
-    "a large answer": api.message_class("FetchMetadataRequest")(streams=["s"] * 5000).SerializeToString(),
+    "a subscription": api_messages.SubscribeRequest(stream="s", startPosition=2).SerializeToString(),
+    "a session of acks": api_messages.PublishRequest(stream="s", value=b"x").SerializeToString(),
+    "a large answer": api_messages.FetchMetadataRequest(streams=["s"] * 5000).SerializeToString(),
 }
 MESSAGES: Final = 200
 

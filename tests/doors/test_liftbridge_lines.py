@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from shardd.doors.liftbridge.calls import CALLS_OF_ADDRESS_MAX
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
@@ -47,7 +47,7 @@ class Crowd:
     """Calls of one user that are all made at once. `left`: those that have no answer yet."""
 
     def __init__(self, clients: list[LiftbridgeClient], method: str, fields: dict[str, Any]) -> None:
-        request = api.message_class(api.request_of(method))(**fields).SerializeToString()
+        request = api_messages.message_class(api.request_of(method))(**fields).SerializeToString()
         self.left = CALLS
         self.begun = threading.Event()  # one of them has its answer: the others are at the door, or on the way
         self._changes = threading.Lock()

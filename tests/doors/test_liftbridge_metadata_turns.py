@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.support.stalls import wait_until
 
@@ -22,7 +22,7 @@ def test_metadata_for_a_crowd_of_one_user_leave_a_turn_to_another_user(tmp_path:
         attackers = [held.enter_context(server.logged_in("liftbridge")) for _ in range(4)]
         for each in (other, *attackers):
             assert each.status("FetchMetadata") == ("OK", "")
-        request = api.message_class("FetchMetadataRequest")().SerializeToString()
+        request = api_messages.FetchMetadataRequest().SerializeToString()
         crowd: list[Any] = []
         for number in range(CROWD):
             client = attackers[number % len(attackers)]

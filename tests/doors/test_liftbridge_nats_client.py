@@ -90,10 +90,10 @@ def test_the_door_logs_in_and_hears(way: str, tmp_path: Path) -> None:
     async def deliver(*message: int | bytes) -> None:
         heard.put_nowait(message)  # type: ignore[arg-type]
 
-    async def connected(settings: LiftbridgeNats, **other: bool) -> NatsClient:
+    async def connected(settings: LiftbridgeNats) -> NatsClient:
         (url,) = settings.servers
         client = NatsClient(deliver, wants_tls=wants_tls(settings, url))
-        await client.connect(**connect_options(settings, url) | other)
+        await client.connect(**connect_options(settings, url))
         return client
 
     @on_loop

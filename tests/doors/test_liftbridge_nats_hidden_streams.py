@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import encode_publish
 from shardd.protocol.nats import HEADERS_MAX
 from shardd.protocol.permissions import Permissions, StreamPermissions, TopicPermissions
@@ -96,8 +96,8 @@ def published(payload: bytes, headers: bytes = b"", reply: bytes = b"") -> bytes
     return b"HPUB %b%d %d\r\n%b%b\r\n" % (where, len(headers), len(headers) + len(payload), headers, payload)
 
 
-def envelope(value: bytes = b"x", **more: object) -> bytes:
-    return encode_publish(api.message_class("Message")(value=value, ackInbox=INBOX, **more))
+def envelope(value: bytes = b"x", **more: Any) -> bytes:
+    return encode_publish(api_messages.Message(value=value, ackInbox=INBOX, **more))
 
 
 QUESTIONS: Final = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
 from tests.support.serving import Serving
@@ -191,7 +191,7 @@ def test_what_cannot_be_read_ends_a_session(client: LiftbridgeClient) -> None:
 
 def test_unknown_fields_are_left_alone(client: LiftbridgeClient) -> None:
     client.create("newer")
-    request = api.message_class("PublishRequest")(stream="newer", value=b"x").SerializeToString()
+    request = api_messages.PublishRequest(stream="newer", value=b"x").SerializeToString()
     client.call("Publish", raw=request + b"\xf8\x07\x01")
     assert client.partition("newer").newestOffset == 0
 

@@ -21,7 +21,7 @@ from shardd.doors.liftbridge.calls import (
     SUBSCRIPTIONS_MAX,
     SUBSCRIPTIONS_OF_ADDRESS_MAX,
 )
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import ROOT, WAIT_S, LiftbridgeServer
 from tests.doors.liftbridge_wire import PREFACE, await_ping, frame, opened, request_frames
 from tests.support.serving import Serving
@@ -124,7 +124,7 @@ def test_calls_of_one_account_get_as_many_places_as_before(tmp_path: Path) -> No
     with LiftbridgeServer(tmp_path / "data") as server, server.client(ROOT) as root, ExitStack() as held:
         root.create("s")
         path = f"/{api.SERVICE}/Subscribe"
-        request = api.message_class("SubscribeRequest")(stream="s").SerializeToString()
+        request = api_messages.SubscribeRequest(stream="s").SerializeToString()
         strangers(held, server, SUBSCRIPTIONS_MAX // len(ADDRESSES), path, request, lambda number: (ROOT,))
         for connection in held_sockets(held):
             assert not ended_streams(connection)

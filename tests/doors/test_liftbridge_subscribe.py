@@ -15,7 +15,7 @@ import pytest
 from shardd.doors.liftbridge.followers import AT_WORKERS_MAX
 from shardd.protocol.account_requests import DeleteSegments
 from shardd.protocol.codes import Code
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.doors.liftbridge_server import QUIET_S, LiftbridgeClient, LiftbridgeServer
 from tests.support import wire
 from tests.support.serving import Serving
@@ -278,7 +278,7 @@ def test_whoever_does_not_read_costs_a_window(server: LiftbridgeServer, client: 
     client.publish_async({"stream": "flood", "value": bytes(20_000)} for _ in range(1_000))
     door = server.door()
     before_bytes = door.memory_info().rss
-    request = api.message_class("SubscribeRequest")(stream="flood", startPosition=EARLIEST).SerializeToString()
+    request = api_messages.SubscribeRequest(stream="flood", startPosition=EARLIEST).SerializeToString()
     channels, calls = [], []
     try:
         for _ in range(64):
@@ -300,7 +300,7 @@ def test_whoever_does_not_read_costs_a_window(server: LiftbridgeServer, client: 
 def test_a_deadline_ends_a_subscription_and_leaves_nothing(server: LiftbridgeServer, times: list[int]) -> None:
     door = psutil.Process(server.door().pid)
     with server.client() as client:
-        request = api.message_class("SubscribeRequest")(stream="ten").SerializeToString()
+        request = api_messages.SubscribeRequest(stream="ten").SerializeToString()
         for _ in range(300):  # more than one address may have at a time
             call: Any = client.channel.unary_stream(f"/{api.SERVICE}/Subscribe")(request, timeout=0.02)
             with pytest.raises(grpc.RpcError) as ended:

@@ -18,7 +18,7 @@ from shardd.doors.liftbridge.calls import (
     LARGE_OF_ADDRESS_BYTES_MAX,
     SUBSCRIPTIONS_OF_ADDRESS_MAX,
 )
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.positions import StartPosition
 from shardd.protocol.permissions import Permissions
 from tests.doors.liftbridge_server import ROOT, WAIT_S, EndedError, LiftbridgeServer
@@ -58,7 +58,7 @@ class Unread:
         host, _, port = server.liftbridge_address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), 5 * WAIT_S)
         self.socket.sendall(PREFACE)
-        request = bytes(api.message_class("FetchMetadataRequest")(streams=["w"] * names).SerializeToString())
+        request = bytes(api_messages.FetchMetadataRequest(streams=["w"] * names).SerializeToString())
         for number in range(calls):
             stream = 2 * number + 1
             head = opened("/proto.API/FetchMetadata", stream, [ROOT])
@@ -131,7 +131,7 @@ def subscribed(server: LiftbridgeServer, stream: str, name: str) -> socket.socke
     """A subscription from the beginning that takes nothing of a message but its first bytes."""
     host, _, port = server.liftbridge_address.rpartition(":")
     connection = socket.create_connection((host, int(port)), WAIT_S)
-    request = api.message_class("SubscribeRequest")(
+    request = api_messages.SubscribeRequest(
         stream=stream, startPosition=StartPosition.EARLIEST.value
     ).SerializeToString()
     head = opened(

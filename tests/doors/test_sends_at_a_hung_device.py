@@ -19,7 +19,7 @@ from shardd.doors.liftbridge.calls import CALLS_OF_ADDRESS_MAX
 from shardd.doors.quic.connection import REQUESTS_MAX
 from shardd.protocol.account_requests import CreateUserRequest
 from shardd.protocol.codes import Code
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from shardd.protocol.permissions import Permissions
 from tests.crash.fault_control import HANG, FaultControl
 from tests.doors.http_server import HttpServer
@@ -163,7 +163,7 @@ def test_messages_over_grpc_that_wait_for_the_device_leave_others_served(device:
         others[0].publish("warm", b"m")
         for each in others + clients:
             assert each.status("FetchMetadata") == ("OK", "")
-        kind = api.message_class("PublishRequest")
+        kind = api_messages.PublishRequest
         with hung(device):
             calls: list[Any] = []
             for number in range(CALLS_OF_ADDRESS_MAX):

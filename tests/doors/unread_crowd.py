@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from tests.doors.liftbridge_wire import opened, request_frames
 from tests.doors.quic_server import connected
 from tests.hostile.crowd import allow_descriptors
@@ -46,7 +46,7 @@ def large(order: Order, means: Means, number: int) -> bytes:
     """The request whose answer is the largest."""
     if order.role != NAMES:
         return means.large(number)
-    kind = api.message_class("FetchMetadataRequest")
+    kind = api_messages.FetchMetadataRequest
     request = bytes(kind(streams=[LONG_NAME] * NAMES_TIMES).SerializeToString())
     shown = [("authorization", f"Bearer {order.target.tokens[READER]}")]
     stream = 2 * number + 1

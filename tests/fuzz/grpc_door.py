@@ -17,7 +17,7 @@ from tests.doors.liftbridge_server import ROOT, LiftbridgeServer  # first: it se
 import grpc  # isort: skip
 import grpc.aio  # isort: skip
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 from tests.fuzz.door_lanes import FuzzedDoor, Work
 from tests.fuzz.http_requests import mutated
 from tests.fuzz.lanes import FindingError
@@ -52,7 +52,7 @@ class Messages:
         self.dice = random.Random(seed)
 
     def request(self, method: str) -> bytes:
-        message = api.message_class(api.request_of(method))()
+        message = api_messages.message_class(api.request_of(method))()
         self._fill(message)
         data = message.SerializeToString()
         return mutated(data, self.dice) if self.dice.random() < 0.25 else data
@@ -166,11 +166,11 @@ class GrpcLane:
             call = self._channel.unary_stream(path)(requests[0], timeout=STREAM_TIMEOUT_S, metadata=metadata)
         else:
             answer = await self._channel.unary_unary(path)(requests[0], timeout=CALL_TIMEOUT_S, metadata=metadata)
-            api.message_class(api.response_of(method)).FromString(answer)
+            api_messages.message_class(api.response_of(method)).FromString(answer)
             return
         answers = 0
         async for answer in call:
-            api.message_class(api.response_of(method)).FromString(answer)
+            api_messages.message_class(api.response_of(method)).FromString(answer)
             answers += 1
             if answers > 3:
                 call.cancel()
@@ -237,4 +237,4 @@ class GrpcDoor(FuzzedDoor):
     async def ask(self) -> None:
         async with self._channel() as channel:
             answer = await channel.unary_unary(f"/{api.SERVICE}/FetchMetadata")(b"", timeout=CALL_TIMEOUT_S)
-            api.message_class("FetchMetadataResponse").FromString(answer)
+            api_messages.FetchMetadataResponse.FromString(answer)

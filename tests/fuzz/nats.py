@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import MAGIC, Published, decode_ack, decode_publish
 from shardd.protocol.nats import CONTROL_LINE_BYTES_MAX, NatsError, Requests
 
@@ -82,7 +82,7 @@ def check_envelope(data: bytes, decode: Callable[[bytes], object] = decode_publi
         return "plain"
     if not isinstance(found, Published) or data[:4] != MAGIC:
         raise FindingError(f"{found!r} of {data.hex()}")
-    back = api.message_class("Message")(value=found.value, key=found.key, headers=found.headers)
+    back = api_messages.Message(value=found.value, key=found.key, headers=found.headers)
     if decode(data[:5] + b"\x08\0\0" + back.SerializeToString()) is None:
         raise FindingError(f"what {data.hex()} says cannot be said")
     return "envelope"

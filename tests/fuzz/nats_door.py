@@ -15,7 +15,7 @@ from tests.doors.liftbridge_server import ANONYMOUS, LiftbridgeServer  # first: 
 
 from shardd.protocol.account_requests import CreateUserRequest  # isort: skip
 from shardd.protocol.codes import Code
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import encode_publish
 from tests.fuzz.door_lanes import FuzzedDoor, Work
 from tests.fuzz.lanes import FindingError
@@ -200,7 +200,7 @@ class NatsDoor(FuzzedDoor):
         """Publishes a message, and hears that it is stored."""
         peer = await self.connect(Counter())
         try:
-            value = api.message_class("Message")(value=b"beside", ackInbox=_INBOX)
+            value = api_messages.Message(value=b"beside", ackInbox=_INBOX)
             message = encode_publish(value)
             said = f"SUB {_INBOX} 1\r\nPUB s {len(message)}\r\n".encode() + message + b"\r\n"
             peer.writer.write(connect_line(verbose=False) + said)

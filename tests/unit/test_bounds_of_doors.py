@@ -32,6 +32,7 @@ from shardd.doors.quic import listener
 from shardd.doors.quic.connection import HANDSHAKE_S, ClientConnection
 from shardd.doors.quic.listener import Listener
 from shardd.protocol.errors import ShardError, Status
+from shardd.protocol.liftbridge.api_messages import FetchMetadataRequest
 from shardd.protocol.nats import NatsError
 from tests.doors.nats_peers import linked
 from tests.support.on_loop import on_loop, until
@@ -168,7 +169,7 @@ async def test_metadata_of_too_many_names_is_refused() -> None:
     for streams, groups in ((NAMES_OF_REQUEST_MAX + 1, 0), (0, NAMES_OF_REQUEST_MAX + 1)):
         with pytest.raises(RpcError) as refused:
             await MetadataRpcs(*[cast(Any, None)] * 4).fetch(
-                call, SimpleNamespace(streams=["s"] * streams, groups=["g"] * groups)
+                call, FetchMetadataRequest(streams=["s"] * streams, groups=["g"] * groups)
             )
         assert refused.value.code is StatusCode.INVALID_ARGUMENT
 

@@ -12,7 +12,8 @@ import grpc
 import pytest
 
 from shardd.doors.liftbridge import endpoint
-from shardd.doors.liftbridge.endpoint import Context, Faults, end
+from shardd.doors.liftbridge.calls import Context
+from shardd.doors.liftbridge.endpoint import Faults, end
 from shardd.doors.liftbridge.status import invalid
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status

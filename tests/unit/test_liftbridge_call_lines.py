@@ -25,7 +25,7 @@ from shardd.doors.liftbridge.call_lines import (
     line_options,
     program,
 )
-from shardd.doors.liftbridge.endpoint import Context
+from shardd.doors.liftbridge.calls import Context
 from tests.support.on_loop import on_loop
 
 WAIT_S = 10.0

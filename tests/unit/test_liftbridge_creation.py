@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.creation import CreationError, NewStream, is_subject, new_stream
 
 
 def request(**fields: Any) -> Any:
     settings = {name: value for name, value in fields.items() if name not in _PLAIN}
-    said = api.message_class("CreateStreamRequest")(
+    said = api_messages.CreateStreamRequest(
         **{"name": "s", "subject": "a.b"} | {name: value for name, value in fields.items() if name in _PLAIN}
     )
     for name, value in settings.items():
         getattr(said, name).SetInParent()
         getattr(said, name).value = value
-    return api.message_class("CreateStreamRequest").FromString(said.SerializeToString())
+    return api_messages.CreateStreamRequest.FromString(said.SerializeToString())
 
 
 _PLAIN = {"name", "subject", "group", "replicationFactor", "partitions"}

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardd.doors.liftbridge.delivery import Frame, varint
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.positions import NO_STOP
 from shardd.protocol.liftbridge.records import RESERVED, LiftbridgeMessage, loaded, stored
 from shardd.protocol.record_layout import RECORD_HEAD
 
-Message = api.message_class("Message")
+Message = api_messages.Message
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300)
 MESSAGES = st.builds(
     LiftbridgeMessage,

@@ -25,7 +25,7 @@ from shardd.doors.liftbridge.partitions import PARTITIONS_OF_REQUEST, pieces
 from shardd.doors.liftbridge.status import RpcError, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.requests import ActivityOp, Event, StreamInfo
 from tests.support.on_loop import on_loop
 
@@ -60,7 +60,7 @@ def test_what_is_no_credential(value: str | bytes) -> None:
 def test_cursors_are_records_as_liftbridge_has_them(cursor: Cursor, offset: int) -> None:
     message = encoded(cursor, offset)
     assert decoded(message.value) == (cursor, offset)
-    said = api.message_class("SetCursorRequest")(
+    said = api_messages.SetCursorRequest(
         stream=cursor.stream, partition=cursor.partition, cursorId=cursor.id, offset=offset
     )
     assert message.value == said.SerializeToString()
@@ -211,7 +211,7 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "field", "operation"), EVENTS)
 def test_events_are_those_of_liftbridge(event: Event, field: str, operation: dict[str, object]) -> None:
-    kind = api.message_class("ActivityStreamEvent")
+    kind = api_messages.message_class("ActivityStreamEvent")
     expected = kind(id=event.id, op=int(event.op), **{field: operation})
     assert kind.FromString(encoded_event(event)) == expected
 

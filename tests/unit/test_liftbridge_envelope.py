@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import Published, decode_ack, decode_publish, encode_ack, encode_publish
 
-Message, Ack = api.message_class("Message"), api.message_class("Ack")
+Message, Ack = api_messages.Message, api_messages.Ack
 MAGIC = "b90e43b4"
 E1_PAYLOAD = "12026b31 1a0568656c6c6f 520661636b732e31 5a03632d37"
 E1 = bytes.fromhex(MAGIC + "00080000" + E1_PAYLOAD)
@@ -80,8 +82,8 @@ def test_what_is_an_envelope_and_what_is_plain(hexadecimal: str, wanted: Publish
 
 
 def test_acks_have_the_bytes_of_liftbridge() -> None:
-    common = {"stream": "orders", "partitionSubject": "orders.in", "ackInbox": "acks.1"}
-    times = {"receptionTimestamp": 1700000000123456789, "commitTimestamp": 1700000000123556789}
+    common: dict[str, Any] = {"stream": "orders", "partitionSubject": "orders.in", "ackInbox": "acks.1"}
+    times: dict[str, Any] = {"receptionTimestamp": 1700000000123456789, "commitTimestamp": 1700000000123556789}
     stored = Ack(**common, **times, msgSubject="orders.in.1", offset=42, correlationId="c-7")
     refused = Ack(**common, **times, msgSubject="orders.in", correlationId="c-8", ackError=2)
     assert encode_ack(stored) == E3 and len(E3) == 75

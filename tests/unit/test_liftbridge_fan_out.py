@@ -54,7 +54,7 @@ async def test_a_message_for_4096_streams_gives_others_their_turn() -> None:
 
     rest = submit_all(publisher, client, router.matches("wide.a"), submit)
     assert submitted == TARGETS_AT_ONCE_MAX and rest is not None
-    task, turns = asyncio.create_task(rest), 0
+    task, turns = asyncio.ensure_future(rest), 0
     while not task.done():
         before = submitted
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from shardd.doors.liftbridge.refusals import COMMAND as RIGHT
 from shardd.doors.liftbridge.router import Router
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.envelope import decode_ack, encode_publish
 from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import RequireRight, Right, StreamInfo
@@ -27,7 +27,7 @@ from tests.support.on_loop import on_loop
 from tests.unit.liftbridge_clients import FakeClient
 
 STREAM = StreamInfo("s", "sub", "", 1, 2, 3, 4, 1, {})
-Message = api.message_class("Message")
+Message = api_messages.Message
 BYTES_MAX = 10_000
 
 

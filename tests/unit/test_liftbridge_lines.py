@@ -14,7 +14,7 @@ from shardd.doors.liftbridge.arrivals import Arrivals
 from shardd.doors.liftbridge.followers import Followers
 from shardd.doors.liftbridge.metadata_rpcs import ANSWERS_MAX, Broker, MetadataRpcs
 from shardd.doors.liftbridge.partitions import BOUNDS_MAX, POLLS_MAX, Partitions
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.requests import StreamInfo
 from shardd.protocol.primitives import PollingKind
 from tests.support.on_loop import on_loop
@@ -80,7 +80,7 @@ def bounds(partitions: Partitions) -> Work:
 def answers(partitions: Partitions) -> Work:
     registry: Any = SimpleNamespace(streams=dict)
     rpcs = MetadataRpcs(registry, partitions, Arrivals(Followers(partitions)), Broker("b", "h", 1))
-    return lambda call: rpcs.fetch(call, api.message_class("FetchMetadataRequest")())
+    return lambda call: rpcs.fetch(call, api_messages.FetchMetadataRequest())
 
 
 LINES: Final = pytest.mark.parametrize(

@@ -178,7 +178,7 @@ async def test_message_for_many_streams_takes_no_more_room_than_the_share() -> N
 
     rest = submit_all(publisher, worker.client, [Target(name, 0) for name in streams], submit)
     assert rest is not None
-    task = asyncio.create_task(rest)
+    task = asyncio.ensure_future(rest)
     await turns(50)
     assert publisher.pending_bytes <= publishing.PENDING_BYTES_MAX // 4 + (2 << 20)
     assert await stored_at_once(publisher, Worker(6))

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from shardd.client.messages import encode_headers, headers_of
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from shardd.protocol.liftbridge.records import LiftbridgeMessage, RecordTooLargeError, loaded, stored
 from shardd.protocol.limits import MESSAGE_PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 
@@ -106,7 +106,7 @@ def test_random_records_are_messages() -> None:
         for _ in range(rng.randrange(1, 4)):
             block[rng.randrange(len(block))] = rng.randrange(256)
         message = loaded(b"payload", bytes(block[: rng.randrange(len(block) + 1)]), SUBJECT)
-        api.message_class("Message")(
+        api_messages.Message(
             value=message.value,
             key=message.key,
             headers=message.headers,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import secrets
 import string
 import time
-from typing import Any, Final
+from typing import Final
 
 from grpc import StatusCode
 
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
 from shardd.doors.liftbridge.status import NO_LOGIN, READ_ONLY_TEXT, RpcError, denied
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import Ack, PublishRequest, PublishResponse, PublishToSubjectRequest
 
 TOO_LARGE_TEXT: Final = "message exceeds max replication size"
 INCORRECT_OFFSET_TEXT: Final = "incorrect expected offset"
+Publication = PublishRequest | PublishToSubjectRequest
+"""A message that a client publishes: to a partition of a stream, or to everything that listens to a subject."""
 _INBOX_CHARACTERS: Final = 22
 _ALPHABET: Final = string.ascii_letters + string.digits
 
@@ -74,9 +76,9 @@ _LATER: Final = frozenset(
 )
 
 
-def ack_of(outcome: Outcome, stream: str, base_subject: str, subject: str, request: Any, inbox: str) -> Any:
+def ack_of(outcome: Outcome, stream: str, base_subject: str, subject: str, request: Publication, inbox: str) -> Ack:
     """An `Ack`: of what is stored, or a negative one."""
-    ack = api.message_class("Ack")(
+    ack = Ack(
         stream=stream,
         partitionSubject=base_subject,
         msgSubject=subject,
@@ -93,18 +95,18 @@ def ack_of(outcome: Outcome, stream: str, base_subject: str, subject: str, reque
     return ack
 
 
-def async_response(ack: Any) -> bytes:
-    response = api.message_class("PublishResponse")(ack=ack, correlationId=ack.correlationId)
-    return bytes(response.SerializeToString())
+def async_response(ack: Ack) -> bytes:
+    response = PublishResponse(ack=ack, correlationId=ack.correlationId)
+    return response.SerializeToString()
 
 
 def async_error(error: RpcError, correlation_id: str) -> bytes:
     """With an ack that is there and empty, for old clients."""
-    response = api.message_class("PublishResponse")(correlationId=correlation_id)
+    response = PublishResponse(correlationId=correlation_id)
     response.ack.SetInParent()
     response.asyncError.code = _async_code(error)
     response.asyncError.message = str(error)
-    return bytes(response.SerializeToString())
+    return response.SerializeToString()
 
 
 def _async_code(error: RpcError) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -15,7 +14,16 @@ from shardd.doors.door import Door
 from shardd.doors.liftbridge.internal import InternalLog
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import (
+    ActivityStreamEvent,
+    CreateStreamOp,
+    DeleteStreamOp,
+    JoinConsumerGroupOp,
+    LeaveConsumerGroupOp,
+    PauseStreamOp,
+    ResumeStreamOp,
+    SetStreamReadonlyOp,
+)
 from shardd.protocol.liftbridge.records import LiftbridgeMessage
 from shardd.protocol.liftbridge.requests import ActivityOp, Event, Events
 
@@ -39,7 +47,7 @@ class Activity:
         newest = await self._log.last()
         if newest is not None:
             try:
-                self._written = api.message_class("ActivityStreamEvent").FromString(newest.value).id
+                self._written = ActivityStreamEvent.FromString(newest.value).id
             except DecodeError:
                 _log.error("the last record of %s is no event: all that is known is written again", STREAM)
         self._noticed.set()
@@ -84,36 +92,30 @@ def _some_of(events: list[Event]) -> list[Event]:
 
 def encoded(event: Event) -> bytes:
     """An ActivityStreamEvent."""
-    described = api.message_class("ActivityStreamEvent")(id=event.id, op=int(event.op))
-    operation: Any = getattr(described, _FIELDS[event.op])
-    operation.SetInParent()
-    if event.op in (ActivityOp.JOIN_CONSUMER_GROUP, ActivityOp.LEAVE_CONSUMER_GROUP):
-        operation.groupId, operation.consumerId = event.group, event.consumer
-    else:
-        operation.stream = event.stream
-    if event.op is ActivityOp.JOIN_CONSUMER_GROUP:
-        operation.streams.extend(event.names)
-    elif event.op is ActivityOp.LEAVE_CONSUMER_GROUP:
-        operation.expired = event.flag
-    elif event.op is not ActivityOp.DELETE_STREAM:
-        operation.partitions.extend(_ids(event.partitions))
-    if event.op is ActivityOp.PAUSE_STREAM:
-        operation.resumeAll = event.flag
-    elif event.op is ActivityOp.SET_STREAM_READONLY:
-        operation.readonly = event.flag
-    return bytes(described.SerializeToString())
+    described = _described(event)
+    described.id, described.op = event.id, int(event.op)
+    return described.SerializeToString()
 
 
-def _ids(partitions: Iterable[int]) -> list[int]:
-    return sorted(partitions)
-
-
-_FIELDS: Final = {
-    ActivityOp.CREATE_STREAM: "createStreamOp",
-    ActivityOp.DELETE_STREAM: "deleteStreamOp",
-    ActivityOp.PAUSE_STREAM: "pauseStreamOp",
-    ActivityOp.RESUME_STREAM: "resumeStreamOp",
-    ActivityOp.SET_STREAM_READONLY: "setStreamReadonlyOp",
-    ActivityOp.JOIN_CONSUMER_GROUP: "joinConsumerGroupOp",
-    ActivityOp.LEAVE_CONSUMER_GROUP: "leaveConsumerGroupOp",
-}
+def _described(event: Event) -> ActivityStreamEvent:
+    """What has happened, without id and kind."""
+    stream, partitions = event.stream, sorted(event.partitions)
+    match event.op:
+        case ActivityOp.CREATE_STREAM:
+            return ActivityStreamEvent(createStreamOp=CreateStreamOp(stream=stream, partitions=partitions))
+        case ActivityOp.DELETE_STREAM:
+            return ActivityStreamEvent(deleteStreamOp=DeleteStreamOp(stream=stream))
+        case ActivityOp.PAUSE_STREAM:
+            paused = PauseStreamOp(stream=stream, partitions=partitions, resumeAll=event.flag)
+            return ActivityStreamEvent(pauseStreamOp=paused)
+        case ActivityOp.RESUME_STREAM:
+            return ActivityStreamEvent(resumeStreamOp=ResumeStreamOp(stream=stream, partitions=partitions))
+        case ActivityOp.SET_STREAM_READONLY:
+            changed = SetStreamReadonlyOp(stream=stream, partitions=partitions, readonly=event.flag)
+            return ActivityStreamEvent(setStreamReadonlyOp=changed)
+        case ActivityOp.JOIN_CONSUMER_GROUP:
+            joined = JoinConsumerGroupOp(groupId=event.group, consumerId=event.consumer, streams=event.names)
+            return ActivityStreamEvent(joinConsumerGroupOp=joined)
+        case ActivityOp.LEAVE_CONSUMER_GROUP:
+            left = LeaveConsumerGroupOp(groupId=event.group, consumerId=event.consumer, expired=event.flag)
+            return ActivityStreamEvent(leaveConsumerGroupOp=left)

@@ -6,10 +6,10 @@ import asyncio
 import urllib.parse
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 
 from shardd.doors.door import DoorClient
@@ -23,6 +23,9 @@ from shardd.protocol.liftbridge.requests import NAMES_MAX, RequireRight, Right
 from shardd.runtime.crowds import FullError, Member, Room
 from shardd.runtime.networks import network_of
 
+Context: TypeAlias = "grpc.aio.ServicerContext[object, bytes]"
+"""`read()` gives bytes, and `grpc.aio.EOF` at the end of what a client sends."""
+Request = TypeVar("Request", bound=Message)
 LOGINS_MAX: Final = 2048  # calls whose login is not known yet
 LOGINS_OF_ADDRESS_MAX: Final = 512
 CALLS_MAX: Final = 2048  # under way, of users
@@ -125,7 +128,7 @@ class Call:
     counts in: the user's when he is known, until then the host's. `gave_way`: another caller has its place, or its
     room. `give_way`: ends it while it has a place."""
 
-    def __init__(self, gate: Gate, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    def __init__(self, gate: Gate, method: str, context: Context) -> None:
         self.method = method
         self.context = context
         self.address = address_of(context.peer())
@@ -209,7 +212,7 @@ class Call:
         if ended:
             await self._gate.clients.drop(client)
 
-    async def read_one(self, kind: Any) -> Any:
+    async def read_one(self, kind: type[Request]) -> Request:
         """The request of a call that has one. RpcError."""
         async with (self._gate.reads if self.has_login else self._gate.probe_reads).place(self):
             try:
@@ -217,7 +220,7 @@ class Call:
                     data = await self.context.read()
             except TimeoutError:
                 raise RpcError(StatusCode.DEADLINE_EXCEEDED, f"no request within {REQUEST_S:.0f} s") from None
-        if data is grpc.aio.EOF:
+        if not isinstance(data, bytes):
             raise RpcError(StatusCode.INTERNAL, "a call without a request")
         return decoded(kind, data)
 
@@ -306,7 +309,7 @@ def _has_no_place() -> None:
     """A call without a place has nothing that another one could need."""
 
 
-def decoded(kind: Any, data: bytes) -> Any:
+def decoded(kind: type[Request], data: bytes) -> Request:
     """RpcError as servers of gRPC give it."""
     try:
         return kind.FromString(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from grpc import StatusCode
@@ -31,7 +30,7 @@ class Credential(msgspec.Struct, frozen=True):
         return "Credential(***)"
 
 
-def credential_of(metadata: Iterable[tuple[str, Any]] | None) -> Credential:
+def credential_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> Credential:
     """RpcError for an `authorization` that is neither `Bearer` nor `Basic`."""
     values = [value for key, value in metadata or () if key.lower() == "authorization"]
     if not values:

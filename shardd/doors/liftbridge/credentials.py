@@ -4,7 +4,8 @@ supervisor has read some."""
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 import grpc
 
@@ -12,6 +13,8 @@ from shardd.doors.door import Door
 from shardd.doors.tls import shown_material
 from shardd.runtime.tls_material import TlsMaterial
 
+_Fetch = Callable[[], grpc.ServerCertificateConfiguration]
+"""The types of the library omit the None of `_Shown.fetch`."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +37,7 @@ def server_credentials(door: Door, section: str, count: int) -> list[grpc.Server
     must_show = bool(material.clients)
     return [
         grpc.dynamic_ssl_server_credentials(
-            _configuration(material), each.fetch, require_client_authentication=must_show
+            _configuration(material), cast(_Fetch, each.fetch), require_client_authentication=must_show
         )
         for each in shown
     ]
@@ -46,7 +49,7 @@ class _Shown:
     def __init__(self) -> None:
         self.newer: list[grpc.ServerCertificateConfiguration] = []
 
-    def fetch(self) -> Any:
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """For each handshake, in a thread of the library. None: what it has is the newest."""
         return self.newer.pop() if self.newer else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from grpc import StatusCode
 
@@ -15,7 +15,7 @@ from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.status import RpcError, invalid, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import FetchCursorRequest, FetchCursorResponse, SetCursorRequest
 
 _ALLOWED_S: Final = 1.0
 _ALLOWED_MAX: Final = 4_096
@@ -32,7 +32,7 @@ class CursorRpcs:
         self._cursors = cursors
         self._allowed_until_s: dict[tuple[object, int], float] = {}
 
-    async def set(self, call: Call, request: Any) -> bytes:
+    async def set(self, call: Call, request: SetCursorRequest) -> bytes:
         cursor = await self._cursor(call, request)
         try:
             await self._cursors.set(cursor, request.offset, (await call.client()).owner)
@@ -42,11 +42,11 @@ class CursorRpcs:
             raise RpcError(StatusCode.INTERNAL, f"Failed to store the cursor: {error}") from None
         return _DONE
 
-    async def fetch(self, call: Call, request: Any) -> bytes:
+    async def fetch(self, call: Call, request: FetchCursorRequest) -> bytes:
         offset = await self._cursors.get(await self._cursor(call, request))
-        return bytes(api.message_class("FetchCursorResponse")(offset=offset).SerializeToString())
+        return FetchCursorResponse(offset=offset).SerializeToString()
 
-    async def _cursor(self, call: Call, request: Any) -> Cursor:
+    async def _cursor(self, call: Call, request: SetCursorRequest | FetchCursorRequest) -> Cursor:
         if not request.stream:
             raise invalid("No stream provided")
         if not request.cursorId:

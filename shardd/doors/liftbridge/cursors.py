@@ -21,7 +21,7 @@ import logging
 import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -33,7 +33,7 @@ from shardd.doors.liftbridge.live_users import LiveUsers
 from shardd.doors.liftbridge.turns import Turns
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import SetCursorRequest
 from shardd.protocol.liftbridge.records import LiftbridgeMessage
 
 STREAM: Final = "__cursors"
@@ -281,7 +281,7 @@ def encoded(cursor: Cursor, offset: int, headers: Mapping[str, bytes] | None = N
 def decoded(value: bytes) -> tuple[Cursor, int] | None:
     """None: no cursor. A SetCursorRequest has the same fields."""
     try:
-        said: Any = api.message_class("SetCursorRequest").FromString(value)
+        said = SetCursorRequest.FromString(value)
     except DecodeError:
         return None
     return (Cursor(said.stream, said.partition, said.cursorId), said.offset) if said.stream and said.cursorId else None

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import grpc
 from grpc import StatusCode
 
-from shardd.doors.liftbridge.calls import Call, Gate, address_of
+from shardd.doors.liftbridge.calls import Call, Context, Gate, Request, address_of
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.status import RpcError, rpc_error
 from shardd.doors.links import WorkerLostError
@@ -26,9 +26,9 @@ REPORT_INTERVAL_S: Final = 10.0
 SETTINGS_MS: Final = 3_000  # until a client has acknowledged them: before that the limits of metadata are the library's
 _log = logging.getLogger(__name__)
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Unary = Callable[[Call, Any], Awaitable[bytes]]
-Streaming = Callable[[Call, Any], AsyncIterator[Sequence[bytes]]]  # as many at a time as there are
+Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
+Unary = Callable[[Call], Awaitable[bytes]]
+Streaming = Callable[[Call], AsyncIterator[Sequence[bytes]]]  # as many at a time as there are
 
 
 def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
@@ -55,6 +55,15 @@ def server_options(options: LiftbridgeOptions) -> list[tuple[str, int]]:
     ]
 
 
+def reading(kind: type[Request], serve: Callable[[Call, Request], Awaitable[bytes]]) -> Unary:
+    """A method that takes one request, of that class."""
+
+    async def served(call: Call) -> bytes:
+        return await serve(call, await call.read_one(kind))
+
+    return served
+
+
 class Service:
     """The methods of `proto.API`, by name: those that answer once, those whose one answer may be large, and those that
     stream."""
@@ -68,14 +77,13 @@ class Service:
         self.handlers |= {name: self._once(name, serve, held=True) for name, serve in large.items()}
         self.handlers |= {name: self._streaming(name, serve) for name, serve in streaming.items()}
 
-    def _once(self, method: str, serve: Unary, *, held: bool) -> grpc.RpcMethodHandler[Any, Any]:
+    def _once(self, method: str, serve: Unary, *, held: bool) -> Handler:
         """`held`: writes itself, so that the answer has its room and the call its place until the client has it."""
-        kind = api.message_class(api.request_of(method))
 
         async def answered(call: Call) -> bytes | None:
             await call.authenticate()
             async with self._gate.calls.place(call):
-                answer = await serve(call, await call.read_one(kind))
+                answer = await serve(call)
                 if not held:
                     return answer
                 await call.write(answer)
@@ -92,15 +100,13 @@ class Service:
             return grpc.stream_stream_rpc_method_handler(handle)
         return grpc.stream_unary_rpc_method_handler(handle)
 
-    def _streaming(self, method: str, serve: Streaming) -> grpc.RpcMethodHandler[Any, Any]:
-        kind = api.message_class(api.request_of(method))
+    def _streaming(self, method: str, serve: Streaming) -> Handler:
         crowd = self._gate.subscriptions if method not in api.CLIENT_STREAMING else self._gate.sessions
 
         async def streamed(call: Call) -> None:
             await call.authenticate()
             async with crowd.place(call):
-                request = None if method in api.CLIENT_STREAMING else await call.read_one(kind)
-                async for responses in serve(call, request):
+                async for responses in serve(call):
                     for response in responses:
                         await call.context.write(response)
 
@@ -162,7 +168,7 @@ class Faults:
 _faults = Faults()
 
 
-def generic_handler(gate: Gate, service: str, handlers: Mapping[str, Any]) -> grpc.GenericRpcHandler:
+def generic_handler(gate: Gate, service: str, handlers: Mapping[str, Handler]) -> grpc.GenericRpcHandler:
     """Methods that a service does not have get Liftbridge's words."""
     return _Handler(gate, service, handlers)
 
@@ -177,10 +183,10 @@ class Excess(grpc.GenericRpcHandler):
             await context.abort(StatusCode.RESOURCE_EXHAUSTED, f"more than {METADATA_BYTES_MAX} bytes of metadata")
             raise AssertionError
 
-        self._handler: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(handle)
+        self._handler: Handler = grpc.stream_unary_rpc_method_handler(handle)
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        metadata: Sequence[Any] = handler_call_details.invocation_metadata or ()
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        metadata = handler_call_details.invocation_metadata or ()
         if len(metadata) <= METADATA_ENTRIES_MAX:
             size = sum(len(name) + len(value) for name, value in metadata)
             if size <= METADATA_BYTES_MAX:
@@ -194,18 +200,18 @@ class Unserved(grpc.GenericRpcHandler):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
         service, _ = _named(handler_call_details)
         return _unknown(self._gate, f"unknown service {service}")
 
 
 class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, gate: Gate, service: str, handlers: Mapping[str, Any]) -> None:
+    def __init__(self, gate: Gate, service: str, handlers: Mapping[str, Handler]) -> None:
         self._gate = gate
         self._service = service
         self._handlers = handlers
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         service, method = _named(handler_call_details)
         if service != self._service:
             return None
@@ -217,7 +223,7 @@ def _named(called: grpc.HandlerCallDetails) -> tuple[str, str]:
     return service, method
 
 
-def _unknown(gate: Gate, text: str) -> grpc.RpcMethodHandler[Any, Any]:
+def _unknown(gate: Gate, text: str) -> Handler:
     async def handle(_requests: object, context: Context) -> bytes:
         Call(gate, "", context).is_unknown()
         await context.abort(StatusCode.UNIMPLEMENTED, text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.publishing import Publisher
@@ -17,7 +17,7 @@ Submit = Callable[[Target], None]
 
 def submit_all(
     publisher: Publisher, client: DoorClient, targets: Sequence[Target], submit: Submit
-) -> Coroutine[Any, Any, None] | None:
+) -> Awaitable[None] | None:
     """The caller has asked `publisher.room`, for one target; others ask anew. None: all is submitted. Else what has to
     be awaited until the rest is, before anything else of the same publisher."""
     for at, target in enumerate(targets[:TARGETS_AT_ONCE_MAX]):

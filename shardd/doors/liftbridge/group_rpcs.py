@@ -4,7 +4,7 @@ Liftbridge's order, with its texts."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,7 +13,15 @@ from shardd.doors.liftbridge.group_clocks import GroupClocks
 from shardd.doors.liftbridge.status import failed_precondition, invalid, not_found, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import (
+    FetchConsumerGroupAssignmentsRequest,
+    FetchConsumerGroupAssignmentsResponse,
+    JoinConsumerGroupRequest,
+    JoinConsumerGroupResponse,
+    LeaveConsumerGroupRequest,
+    PartitionAssignment,
+    ReportConsumerGroupCoordinatorRequest,
+)
 from shardd.protocol.liftbridge.requests import NAMES_MAX, GetGroups, GroupInfo, JoinGroup, LeaveGroup
 
 REPORTED_GROUPS_MAX: Final = 1_024
@@ -41,8 +49,8 @@ class GroupRpcs:
         self._coordinator_timeout_ms = timeout_ms
         self._reports: dict[str, _Reports] = {}
 
-    async def join(self, call: Call, request: Any) -> bytes:
-        _require(request)
+    async def join(self, call: Call, request: JoinConsumerGroupRequest) -> bytes:
+        _require(request.groupId, request.consumerId)
         if not request.streams:
             raise invalid("No streams provided")
         if len(request.streams) > NAMES_MAX:
@@ -59,16 +67,16 @@ class GroupRpcs:
             raise rpc_error(error, call.method, group) from None
         joined = msgspec.convert(said, GroupInfo, strict=False)
         self._clocks.learn(joined)
-        response = api.message_class("JoinConsumerGroupResponse")(
+        response = JoinConsumerGroupResponse(
             coordinator=self._coordinator,
             epoch=joined.epoch,
             consumerTimeout=self._consumer_timeout_ms * _NS_PER_MS,
             coordinatorTimeout=self._coordinator_timeout_ms * _NS_PER_MS,
         )
-        return bytes(response.SerializeToString())
+        return response.SerializeToString()
 
-    async def leave(self, call: Call, request: Any) -> bytes:
-        _require(request)
+    async def leave(self, call: Call, request: LeaveConsumerGroupRequest) -> bytes:
+        _require(request.groupId, request.consumerId)
         group, consumer = request.groupId, request.consumerId
         try:
             await call.ask("liftbridge_leave_group", LeaveGroup(group, consumer))
@@ -81,8 +89,8 @@ class GroupRpcs:
         self._clocks.forget(group, consumer)
         return _DONE
 
-    async def assignments(self, call: Call, request: Any) -> bytes:
-        _require(request)
+    async def assignments(self, call: Call, request: FetchConsumerGroupAssignmentsRequest) -> bytes:
+        _require(request.groupId, request.consumerId)
         group = await self._group(call, request.groupId)
         if group is None:
             raise not_found(_NO_GROUP)
@@ -92,13 +100,13 @@ class GroupRpcs:
         if member is None:
             raise failed_precondition(_NO_MEMBER)
         self._clocks.heard(group.name, request.consumerId)
-        response = api.message_class("FetchConsumerGroupAssignmentsResponse")(epoch=group.epoch)
+        response = FetchConsumerGroupAssignmentsResponse(epoch=group.epoch)
         for stream, partitions in member.assigned.items():
-            response.assignments.add(stream=stream, partitions=partitions)
-        return bytes(response.SerializeToString())
+            response.assignments.append(PartitionAssignment(stream=stream, partitions=partitions))
+        return response.SerializeToString()
 
-    async def report(self, call: Call, request: Any) -> bytes:
-        _require(request)
+    async def report(self, call: Call, request: ReportConsumerGroupCoordinatorRequest) -> bytes:
+        _require(request.groupId, request.consumerId)
         if not request.coordinator:
             raise invalid("No coordinator provided")
         name, consumer = request.groupId, request.consumerId
@@ -137,8 +145,8 @@ class GroupRpcs:
         return None
 
 
-def _require(request: Any) -> None:
-    if not request.groupId:
+def _require(group: str, consumer: str) -> None:
+    if not group:
         raise invalid("No groupId provided")
-    if not request.consumerId:
+    if not consumer:
         raise invalid("No consumerId provided")

@@ -4,8 +4,8 @@ every client of Liftbridge has."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Final, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,10 +14,10 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
-from shardd.doors.liftbridge.calls import Call, Gate
-from shardd.doors.liftbridge.endpoint import Context, end
+from shardd.doors.liftbridge.calls import Call, Context, Gate
+from shardd.doors.liftbridge.endpoint import Handler, end
 from shardd.doors.liftbridge.status import RpcError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api, api_messages
 
 HEALTH: Final = "grpc.health.v1.Health"
 REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection"
@@ -37,7 +37,7 @@ class Health:
     def stop(self) -> None:
         self._stopping.set()
 
-    def handlers(self) -> dict[str, Any]:
+    def handlers(self) -> dict[str, Handler]:
         return {
             "Check": grpc.stream_unary_rpc_method_handler(self._check),
             "Watch": grpc.stream_stream_rpc_method_handler(self._watch),
@@ -70,15 +70,15 @@ class Health:
     def _status_of(self, service: str) -> bytes:
         stopping = service == api.SERVICE and self._stopping.is_set()
         status = (_NOT_SERVING if stopping else _SERVING) if service in _KNOWN else _UNKNOWN
-        return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())
+        return health_pb2.HealthCheckResponse(status=status).SerializeToString()
 
 
-def reflection_handlers(gate: Gate) -> dict[str, Any]:
+def reflection_handlers(gate: Gate) -> dict[str, Handler]:
     """Of what is in our own pool of descriptions."""
     servicer = ReflectionServicer((api.SERVICE, HEALTH, REFLECTION), pool=_Pools())
 
-    async def requests_of(call: Call) -> AsyncIterator[Any]:
-        while (data := await call.context.read()) is not grpc.aio.EOF:
+    async def requests_of(call: Call) -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+        while isinstance(data := await call.context.read(), bytes):
             try:
                 yield reflection_pb2.ServerReflectionRequest.FromString(data)
             except DecodeError as error:
@@ -88,9 +88,10 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
         call = Call(gate, "ServerReflectionInfo", context)
         try:
             async with gate.probes.place(call):
-                infos: Any = servicer.ServerReflectionInfo(requests_of(call), context)
-                async for response in infos:
-                    await context.write(bytes(response.SerializeToString()))
+                infos = servicer.ServerReflectionInfo(requests_of(call), context)
+                # an asynchronous generator, although the types of the library say a coroutine
+                async for response in cast(AsyncIterable[reflection_pb2.ServerReflectionResponse], infos):
+                    await context.write(response.SerializeToString())
         except Exception as error:
             await end(context, error)
         finally:
@@ -102,10 +103,10 @@ def reflection_handlers(gate: Gate) -> dict[str, Any]:
 class _Pools:
     """Our pool, then the one of the libraries for their own services."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        own, others = getattr(api.POOL, name), getattr(health_pb2.DESCRIPTOR.pool, name)
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        own, others = getattr(api_messages.POOL, name), getattr(health_pb2.DESCRIPTOR.pool, name)
 
-        def find(*arguments: Any) -> Any:
+        def find(*arguments: object) -> object:
             try:
                 return own(*arguments)
             except KeyError:

@@ -4,9 +4,9 @@ acks that its publisher wants."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from shardd.doors.liftbridge.registry_view import RegistryView
 from shardd.doors.liftbridge.router import Target
 from shardd.doors.liftbridge.subject_table import is_pattern
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import Ack
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, SUBJECT_BYTES_MAX, is_subject
 from shardd.protocol.liftbridge.envelope import Published, decode_publish, encode_ack
 from shardd.protocol.liftbridge.nats_headers import user_headers
@@ -33,7 +33,6 @@ LEADER, ALL, NONE = 0, 1, 2
 """`proto.AckPolicy`."""
 CORRELATION_BYTES_MAX: Final = 1_024  # of an id that an ack repeats; a message with a longer one gets none
 _PLAIN_EXPECTED_OFFSET: Final = 0  # of a message without an envelope, where a stream has concurrency control
-_Ack: Final = api.message_class("Ack")
 _TOO_LARGE: Final = "the message is larger than liftbridge.max_message_size, or has too many headers"
 _NO_CLIENT: Final = frozenset({Status.CLIENT_NOT_FOUND, Status.SHARD_COMMUNICATION_ERROR})
 
@@ -91,7 +90,7 @@ class Ingest:
         self._ack_all_fsync = ack_all_fsync
         self._late = late
 
-    def take(self, client: DoorClient, arrived: Arrived, targets: Sequence[Target]) -> Coroutine[Any, Any, None] | None:
+    def take(self, client: DoorClient, arrived: Arrived, targets: Sequence[Target]) -> Awaitable[None] | None:
         """Whoever calls has asked `publisher.room`, and awaits what is returned (`submit_all`). Nothing is raised: what
         is not stored is counted."""
         self.messages += 1
@@ -147,8 +146,8 @@ class Ingest:
         if outcome.status is not Status.OK:
             is_told = self._lose(stream, arrived, said, outcome)
             if not is_told and said is not None and self._late is not None:
-                ack = _negative_ack(stream, arrived.subject, said, outcome.error)  # the message itself is not kept
-                self._late.tell(client, stream.name, partial(arrived.send, said.ack_inbox, ack))
+                negative = _negative_ack(stream, arrived.subject, said, outcome.error)  # the message itself is not kept
+                self._late.tell(client, stream.name, partial(arrived.send, said.ack_inbox, negative))
             return
         if arrived.stored is not None:
             arrived.stored(stream)
@@ -198,8 +197,8 @@ def is_acked(stream: StreamInfo, policy: int) -> bool:
     return policy == LEADER or (policy == ALL and stream.settings.get("minIsr", 1) <= 1)
 
 
-def _ack(stream: StreamInfo, subject: str, said: Published, reception_ns: int) -> Any:
-    return _Ack(
+def _ack(stream: StreamInfo, subject: str, said: Published, reception_ns: int) -> Ack:
+    return Ack(
         stream=stream.name,
         partitionSubject=stream.subject,
         msgSubject=subject,

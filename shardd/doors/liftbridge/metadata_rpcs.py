@@ -4,8 +4,8 @@ for the answer of somebody with many streams."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Final
 
 import msgspec
 from grpc import StatusCode
@@ -18,7 +18,16 @@ from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.status import RpcError, denied, failed_precondition, invalid, not_found, rpc_error
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
+from shardd.protocol.liftbridge.api_messages import (
+    ConsumerGroupMetadata,
+    FetchMetadataRequest,
+    FetchPartitionMetadataRequest,
+    FetchPartitionMetadataResponse,
+    PartitionEventTimestamps,
+    PartitionMetadata,
+    StreamMetadata,
+)
 from shardd.protocol.liftbridge.requests import (
     NAMES_MAX,
     EventTimes,
@@ -57,7 +66,7 @@ class MetadataRpcs:
         self._broker = broker
         self._answers = SharedRoom(ANSWERS_MAX, of_addresses=False)
 
-    async def fetch(self, call: Call, request: Any) -> bytes:
+    async def fetch(self, call: Call, request: FetchMetadataRequest) -> bytes:
         if len(request.streams) > NAMES_OF_REQUEST_MAX or len(request.groups) > NAMES_OF_REQUEST_MAX:
             raise invalid(f"more than {NAMES_OF_REQUEST_MAX} names in one request")
         async with self._answers.place(*call.line):
@@ -74,7 +83,7 @@ class MetadataRpcs:
             raise RpcError(StatusCode.RESOURCE_EXHAUSTED, _TOO_LARGE)
         return answer
 
-    async def fetch_partition(self, call: Call, request: Any) -> bytes:
+    async def fetch_partition(self, call: Call, request: FetchPartitionMetadataRequest) -> bytes:
         stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
             await call.require(Right.POLL, request.stream, (request.stream,))
@@ -95,19 +104,17 @@ class MetadataRpcs:
                 received = EventTimes(first_us * 1_000, last_us * 1_000)
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
-        response = api.message_class("FetchPartitionMetadataResponse")()
+        response = FetchPartitionMetadataResponse()
         self._describe(response.metadata, stream, partition, bounds[stream.incarnation, partition], received)
         response.metadata.readonly = partition in stream.readonly
-        return bytes(response.SerializeToString())
+        return response.SerializeToString()
 
     def _described_broker(self) -> bytes:
         leading = sum(each.partitions - len(each.paused) for each in self._registry.streams().values())
         broker = self._broker
-        return bytes(
-            api.message_class("Broker")(
-                id=broker.id, host=broker.host, port=broker.port, partitionCount=leading, leaderCount=leading
-            ).SerializeToString()
-        )
+        return api_messages.Broker(
+            id=broker.id, host=broker.host, port=broker.port, partitionCount=leading, leaderCount=leading
+        ).SerializeToString()
 
     async def _visible(self, call: Call, names: Sequence[str]) -> dict[str, StreamInfo]:
         """By name; `names` empty: all."""
@@ -118,7 +125,7 @@ class MetadataRpcs:
             found |= {each.name: each for each in msgspec.convert(said, list[StreamInfo], strict=False)}
         return found
 
-    async def _streams(self, call: Call, names: Sequence[str]) -> Any:
+    async def _streams(self, call: Call, names: Sequence[str]) -> AsyncIterator[bytes]:
         """Encoded, one for each name that was given; without names all of them."""
         seen = await self._visible(call, names)
         for some in _portions(names or seen, seen):
@@ -127,7 +134,7 @@ class MetadataRpcs:
             for name in some:
                 stream = there.get(name)
                 if stream is None:
-                    yield bytes(api.message_class("StreamMetadata")(name=name, error=_UNKNOWN).SerializeToString())
+                    yield StreamMetadata(name=name, error=_UNKNOWN).SerializeToString()
                 else:
                     yield await self._described(stream, bounds)
 
@@ -147,9 +154,7 @@ class MetadataRpcs:
         return found
 
     async def _described(self, stream: StreamInfo, bounds: dict[Key, Bounds]) -> bytes:
-        described = api.message_class("StreamMetadata")(
-            name=stream.name, subject=stream.subject, creationTimestamp=stream.created_at_ns
-        )
+        described = StreamMetadata(name=stream.name, subject=stream.subject, creationTimestamp=stream.created_at_ns)
         paused, readonly = frozenset(stream.paused), frozenset(stream.readonly)
         for partition in range(stream.partitions):
             if partition % _STEP == _STEP - 1:
@@ -160,10 +165,10 @@ class MetadataRpcs:
             self._describe(of_partition, stream, partition, there, received)
             of_partition.paused, of_partition.readonly = partition in paused, partition in readonly
         await asyncio.sleep(0)
-        return bytes(described.SerializeToString())
+        return described.SerializeToString()
 
     def _describe(
-        self, described: Any, stream: StreamInfo, partition: int, bounds: Bounds, received: EventTimes
+        self, described: PartitionMetadata, stream: StreamInfo, partition: int, bounds: Bounds, received: EventTimes
     ) -> None:
         broker = self._broker.id
         described.id = partition
@@ -182,14 +187,15 @@ class MetadataRpcs:
         for at in range(0, len(wanted), NAMES_MAX):
             said = await call.command("liftbridge_get_groups", GetGroups(tuple(wanted[at : at + NAMES_MAX])))
             found |= {each.name: each for each in msgspec.convert(said, list[GroupInfo], strict=False)}
-        kind, described = api.message_class("ConsumerGroupMetadata"), []
+        described = []
         for name in names:
             group = found.get(name)
             if group is None:
-                described.append(kind(groupId=name, error=_UNKNOWN))
+                described.append(ConsumerGroupMetadata(groupId=name, error=_UNKNOWN))
             else:
-                described.append(kind(groupId=name, coordinator=self._broker.id, epoch=group.epoch))
-        return [bytes(each.SerializeToString()) for each in described]
+                known = ConsumerGroupMetadata(groupId=name, coordinator=self._broker.id, epoch=group.epoch)
+                described.append(known)
+        return [each.SerializeToString() for each in described]
 
 
 def _portions(names: Iterable[str], seen: dict[str, StreamInfo]) -> Iterable[list[str]]:
@@ -206,7 +212,7 @@ def _portions(names: Iterable[str], seen: dict[str, StreamInfo]) -> Iterable[lis
         yield some
 
 
-def _set_times(described: Any, times: EventTimes) -> None:
+def _set_times(described: PartitionEventTimestamps, times: EventTimes) -> None:
     described.SetInParent()
     described.firstTimestamp, described.latestTimestamp = times.first_ns, times.latest_ns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -120,7 +120,7 @@ def number_at(record: bytes, at: int) -> int:
     return int.from_bytes(record[at : at + _NUMBER_BYTES], "little")
 
 
-def _poll(stream: StreamInfo, partition: int, kind: PollingKind, value: int, count: int) -> dict[str, Any]:
+def _poll(stream: StreamInfo, partition: int, kind: PollingKind, value: int, count: int) -> dict[str, object]:
     return {
         "consumer": _CONSUMER,
         "stream": stream.stream_id,

@@ -6,13 +6,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-import grpc
 from grpc import StatusCode
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.acks import TOO_LARGE_TEXT, ack_of, async_error, async_response, new_inbox, refusal
+from shardd.doors.liftbridge.acks import (
+    TOO_LARGE_TEXT,
+    Publication,
+    ack_of,
+    async_error,
+    async_response,
+    new_inbox,
+    refusal,
+)
 from shardd.doors.liftbridge.calls import Call, decoded
 from shardd.doors.liftbridge.ingest import NONE, is_acked
 from shardd.doors.liftbridge.publish_batches import AckError, Outcome
@@ -30,7 +37,12 @@ from shardd.doors.liftbridge.status import (
 )
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import (
+    PublishRequest,
+    PublishResponse,
+    PublishToSubjectRequest,
+    PublishToSubjectResponse,
+)
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, is_subject
 from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 
@@ -51,7 +63,7 @@ class PublishRpcs:
         self._namespace = namespace
         self._message_bytes_max = message_bytes_max
 
-    async def publish(self, call: Call, request: Any) -> bytes:
+    async def publish(self, call: Call, request: PublishRequest) -> bytes:
         if not request.stream:
             raise invalid("no stream provided")
         stream = await self.accepted(call, request)
@@ -74,13 +86,13 @@ class PublishRpcs:
         if not waits:
             return _EMPTY
         _require_ack(stream, request)
-        return bytes(api.message_class("PublishResponse")(ack=ack).SerializeToString())
+        return PublishResponse(ack=ack).SerializeToString()
 
-    async def publish_async(self, call: Call, _request: object) -> AsyncIterator[Sequence[bytes]]:
+    async def publish_async(self, call: Call) -> AsyncIterator[Sequence[bytes]]:
         async for responses in _Session(self, call, new_inbox(self._namespace)).responses():
             yield responses
 
-    async def publish_to_subject(self, call: Call, request: Any) -> bytes:
+    async def publish_to_subject(self, call: Call, request: PublishToSubjectRequest) -> bytes:
         subject = request.subject
         if not is_subject(subject):
             raise RpcError(StatusCode.UNKNOWN, _TO_NATS)
@@ -110,14 +122,14 @@ class PublishRpcs:
             return _EMPTY
         if outcome.status is Status.OK:
             _require_ack(stream, request)
-        return bytes(api.message_class("PublishToSubjectResponse")(ack=ack).SerializeToString())
+        return PublishToSubjectResponse(ack=ack).SerializeToString()
 
     async def _require_any(self, call: Call, subject: str) -> None:
         """Before a caller hears that nothing takes the messages of a subject. RpcError."""
         targets = self._registry.router.matches(subject)
         await call.require(Right.SEND, subject, [each.stream for each in targets])
 
-    async def accepted(self, call: Call, request: Any) -> StreamInfo:
+    async def accepted(self, call: Call, request: PublishRequest) -> StreamInfo:
         """The stream of a PublishRequest that may be sent. RpcError."""
         stream = await self._registry.find_for(call, Right.SEND, request.stream)
         if stream is not None and stream.name in RESERVED_STREAMS:
@@ -131,7 +143,7 @@ class PublishRpcs:
             await self._resume(call, stream, request.partition)
         return stream
 
-    def _refusal(self, stream: StreamInfo | None, request: Any) -> RpcError | None:
+    def _refusal(self, stream: StreamInfo | None, request: PublishRequest) -> RpcError | None:
         """Why the message is not sent, as far as the door can tell; not for a caller without the right to send."""
         partition = request.partition
         if stream is None:
@@ -151,11 +163,11 @@ class PublishRpcs:
         except (ShardError, WorkerLostError) as error:
             raise rpc_error(error, call.method, stream.name) from None
 
-    def _is_too_large(self, request: Any) -> bool:
+    def _is_too_large(self, request: Publication) -> bool:
         size = len(request.value) + len(request.key)
         for name, value in request.headers.items():
             size += len(name) + len(value)
-        return bool(size > self._message_bytes_max)
+        return size > self._message_bytes_max
 
     async def _room(self, call: Call) -> DoorClient:
         """Nothing may be awaited between this and what is submitted."""
@@ -194,7 +206,7 @@ class _Sent:
 
     __slots__ = ("request", "size", "stream", "subject")
 
-    def __init__(self, stream: StreamInfo, subject: str, request: Any, size: int) -> None:
+    def __init__(self, stream: StreamInfo, subject: str, request: PublishRequest, size: int) -> None:
         self.stream = stream
         self.subject = subject
         self.request = request
@@ -242,10 +254,10 @@ class _Session:
             reader.cancel()
 
     async def _read(self) -> None:
-        kind, context = api.message_class("PublishRequest"), self._call.context
+        context = self._call.context
         try:
-            while (data := await context.read()) is not grpc.aio.EOF:
-                await self._take(decoded(kind, data), len(data))
+            while isinstance(data := await context.read(), bytes):
+                await self._take(decoded(PublishRequest, data), len(data))
                 while self._is_full():
                     await self._until_room()
         except asyncio.CancelledError:
@@ -255,7 +267,7 @@ class _Session:
         self._ended = True
         self._notify()
 
-    async def _take(self, request: Any, size: int) -> None:
+    async def _take(self, request: PublishRequest, size: int) -> None:
         try:
             stream = await self._rpcs.accepted(self._call, request)
             client = await self._rpcs._room(self._call)
@@ -311,7 +323,7 @@ class _Session:
             self._room.set_result(None)
 
 
-def _require_ack(stream: StreamInfo, request: Any) -> None:
+def _require_ack(stream: StreamInfo, request: Publication) -> None:
     """What is stored, and never acked: whoever waits for it hears at once that it will not come."""
     if not is_acked(stream, request.ackPolicy):
         raise RpcError(StatusCode.DEADLINE_EXCEEDED, "no ack comes for this policy; the message is stored")

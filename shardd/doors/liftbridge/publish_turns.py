@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from shardd.doors.door import DoorClient
 from shardd.runtime.crowds import SharedRoom
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+Waiting = TypeVar("Waiting")
 _Clients = OrderedDict[DoorClient, deque[Item]]
 _Networks = OrderedDict[str, _Clients[Item]]
 
@@ -96,7 +98,7 @@ class PublishTurns(Generic[Item]):
         return None
 
 
-def _end_turn(level: OrderedDict[Any, Any], key: Hashable) -> None:
+def _end_turn(level: OrderedDict[Key, Waiting], key: Key) -> None:
     if level[key]:
         level.move_to_end(key)
     else:

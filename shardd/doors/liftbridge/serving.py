@@ -20,7 +20,14 @@ from shardd.doors.liftbridge.connection_shares import ConnectionShares
 from shardd.doors.liftbridge.credentials import server_credentials
 from shardd.doors.liftbridge.cursor_rpcs import CursorRpcs
 from shardd.doors.liftbridge.cursors import Cursors
-from shardd.doors.liftbridge.endpoint import Excess, Service, Unserved, generic_handler, server_options
+from shardd.doors.liftbridge.endpoint import (
+    Excess,
+    Service,
+    Unserved,
+    generic_handler,
+    reading,
+    server_options,
+)
 from shardd.doors.liftbridge.followers import Followers
 from shardd.doors.liftbridge.group_clocks import GroupClocks
 from shardd.doors.liftbridge.group_rpcs import GroupRpcs
@@ -40,6 +47,22 @@ from shardd.doors.liftbridge.subscribe_rpc import SubscribeRpc
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError
 from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import (
+    CreateStreamRequest,
+    DeleteStreamRequest,
+    FetchConsumerGroupAssignmentsRequest,
+    FetchCursorRequest,
+    FetchMetadataRequest,
+    FetchPartitionMetadataRequest,
+    JoinConsumerGroupRequest,
+    LeaveConsumerGroupRequest,
+    PauseStreamRequest,
+    PublishRequest,
+    PublishToSubjectRequest,
+    ReportConsumerGroupCoordinatorRequest,
+    SetCursorRequest,
+    SetStreamReadonlyRequest,
+)
 from shardd.protocol.liftbridge.requests import Prepare, Prepared
 
 ADDRESS: Final = "liftbridge.address"
@@ -106,22 +129,22 @@ class Parts:
         service = Service(
             self.gate,
             unary={
-                "CreateStream": streams.create,
-                "DeleteStream": streams.delete,
-                "PauseStream": streams.pause,
-                "SetStreamReadonly": streams.set_readonly,
-                "FetchPartitionMetadata": metadata.fetch_partition,
-                "Publish": publish.publish,
-                "PublishToSubject": publish.publish_to_subject,
-                "SetCursor": cursors.set,
-                "FetchCursor": cursors.fetch,
-                "JoinConsumerGroup": groups.join,
-                "LeaveConsumerGroup": groups.leave,
-                "ReportConsumerGroupCoordinator": groups.report,
+                "CreateStream": reading(CreateStreamRequest, streams.create),
+                "DeleteStream": reading(DeleteStreamRequest, streams.delete),
+                "PauseStream": reading(PauseStreamRequest, streams.pause),
+                "SetStreamReadonly": reading(SetStreamReadonlyRequest, streams.set_readonly),
+                "FetchPartitionMetadata": reading(FetchPartitionMetadataRequest, metadata.fetch_partition),
+                "Publish": reading(PublishRequest, publish.publish),
+                "PublishToSubject": reading(PublishToSubjectRequest, publish.publish_to_subject),
+                "SetCursor": reading(SetCursorRequest, cursors.set),
+                "FetchCursor": reading(FetchCursorRequest, cursors.fetch),
+                "JoinConsumerGroup": reading(JoinConsumerGroupRequest, groups.join),
+                "LeaveConsumerGroup": reading(LeaveConsumerGroupRequest, groups.leave),
+                "ReportConsumerGroupCoordinator": reading(ReportConsumerGroupCoordinatorRequest, groups.report),
             },
             large={
-                "FetchMetadata": metadata.fetch,
-                "FetchConsumerGroupAssignments": groups.assignments,
+                "FetchMetadata": reading(FetchMetadataRequest, metadata.fetch),
+                "FetchConsumerGroupAssignments": reading(FetchConsumerGroupAssignmentsRequest, groups.assignments),
             },
             streaming={
                 "Subscribe": SubscribeRpc(self.registry, self.partitions, self.followers).subscribe,

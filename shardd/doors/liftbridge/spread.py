@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from shardd.doors.door import DoorClient
-from shardd.doors.liftbridge.acks import ack_of
+from shardd.doors.liftbridge.acks import Publication, ack_of
 from shardd.doors.liftbridge.fan_out import submit_all
 from shardd.doors.liftbridge.ingest import ALL, Stored, is_acked, is_inbox
 from shardd.doors.liftbridge.publish_batches import Done, Outcome
@@ -18,7 +18,7 @@ from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry import Registry
 from shardd.doors.liftbridge.router import Target
 from shardd.protocol.errors import Status
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import Ack, Message, PublishRequest, PublishToSubjectRequest
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS
 from shardd.protocol.liftbridge.envelope import encode_ack, encode_publish
 from shardd.protocol.liftbridge.records import LiftbridgeMessage
@@ -53,7 +53,7 @@ class Spread:
         client: DoorClient,
         to: tuple[StreamInfo, int],
         subject: str,
-        request: Any,
+        request: PublishRequest,
         done: Done,
         inbox: str = "",
     ) -> None:
@@ -78,7 +78,11 @@ class Spread:
             await rest
 
     async def send_by_subject(
-        self, client: DoorClient, request: Any, done: Callable[[Target, Outcome], None], told: list[StreamInfo]
+        self,
+        client: DoorClient,
+        request: PublishToSubjectRequest,
+        done: Callable[[Target, Outcome], None],
+        told: list[StreamInfo],
     ) -> None:
         """To whoever listens to the subject of the request and takes something now; they are added to `told`. What is
         stored is announced over NATS. What comes by subject expects offset 0."""
@@ -99,12 +103,12 @@ class Spread:
         """Whether the settings let every caller send to that subject of the NATS server."""
         return self.outlet is not None and self.outlet.takes_unstored(subject)
 
-    def send_unstored(self, client: DoorClient, request: Any) -> None:
+    def send_unstored(self, client: DoorClient, request: PublishToSubjectRequest) -> None:
         """A message that no stream takes, over NATS."""
         if self.outlet is not None:
             self.outlet.announce_own(request.subject, _enveloped(request), client.user_id)
 
-    def send_ack(self, client: DoorClient, inbox: str, outcome: Outcome, ack: Any) -> None:
+    def send_ack(self, client: DoorClient, inbox: str, outcome: Outcome, ack: Ack) -> None:
         """To an inbox that a publisher has chosen, over NATS. No ack names a stream to which the publisher may not
         send, and its subject."""
         if self.outlet is not None and outcome.right_is_known and inbox and is_inbox(inbox):
@@ -133,7 +137,7 @@ class Spread:
         stream: StreamInfo,
         partition: int,
         message: LiftbridgeMessage,
-        request: Any,
+        request: Publication,
         expected_offset: int,
         done: Done,
     ) -> None:
@@ -148,7 +152,13 @@ class Spread:
         )
 
     def _along(
-        self, client: DoorClient, stream: StreamInfo, subject: str, request: Any, inbox: str, outcome: Outcome
+        self,
+        client: DoorClient,
+        stream: StreamInfo,
+        subject: str,
+        request: PublishRequest,
+        inbox: str,
+        outcome: Outcome,
     ) -> None:
         if inbox and (outcome.status is not Status.OK or is_acked(stream, request.ackPolicy)):
             ack = ack_of(outcome, stream.name, stream.subject, subject, request, inbox)
@@ -169,7 +179,7 @@ class _Announced:
 
     __slots__ = ("_outlet", "_request", "_stored", "_subject")
 
-    def __init__(self, outlet: Outlet | None, subject: str, request: Any) -> None:
+    def __init__(self, outlet: Outlet | None, subject: str, request: Publication) -> None:
         self._outlet = outlet
         self._subject = subject
         self._request = request
@@ -189,9 +199,9 @@ class _Announced:
             done(outcome)
 
 
-def _enveloped(request: Any) -> bytes:
-    message = api.message_class("Message")(
-        offset=getattr(request, "expectedOffset", 0),
+def _enveloped(request: Publication) -> bytes:
+    message = Message(
+        offset=request.expectedOffset if isinstance(request, PublishRequest) else 0,
         key=request.key,
         value=request.value,
         headers=request.headers,
@@ -202,6 +212,6 @@ def _enveloped(request: Any) -> bytes:
     return encode_publish(message)
 
 
-def message_of(request: Any, subject: str) -> LiftbridgeMessage:
+def message_of(request: Publication, subject: str) -> LiftbridgeMessage:
     headers = dict(request.headers) if request.headers else {}
     return LiftbridgeMessage(request.value, request.key, headers, subject)

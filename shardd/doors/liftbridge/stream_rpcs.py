@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from grpc import StatusCode
 
@@ -13,10 +13,17 @@ from shardd.doors.liftbridge.status import RpcError, failed_precondition, invali
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import requests
+from shardd.protocol.liftbridge.api_messages import (
+    CreateStreamRequest,
+    DeleteStreamRequest,
+    PauseStreamRequest,
+    SetStreamReadonlyRequest,
+)
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, CreationError, new_stream
 from shardd.protocol.liftbridge.requests import NAMES_MAX
 
 NO_STREAM: Final = "stream does not exist"
+_Change = PauseStreamRequest | SetStreamReadonlyRequest
 _EMPTY: Final = b""  # an answer without fields
 
 
@@ -27,7 +34,7 @@ class StreamRpcs:
         self._registry = registry
         self._listens = listens
 
-    async def create(self, call: Call, request: Any) -> bytes:
+    async def create(self, call: Call, request: CreateStreamRequest) -> bytes:
         try:
             new = new_stream(request)
         except CreationError as error:
@@ -43,7 +50,7 @@ class StreamRpcs:
         await self._listens()
         return _EMPTY
 
-    async def delete(self, call: Call, request: Any) -> bytes:
+    async def delete(self, call: Call, request: DeleteStreamRequest) -> bytes:
         if request.name in RESERVED_STREAMS:
             raise invalid("Stream is reserved")
         if not request.name:
@@ -52,18 +59,18 @@ class StreamRpcs:
         await self._made()
         return _EMPTY
 
-    async def pause(self, call: Call, request: Any) -> bytes:
+    async def pause(self, call: Call, request: PauseStreamRequest) -> bytes:
         partitions = _partitions(request)
         command = requests.PauseStream(request.name, partitions, request.resumeAll)
         await self._change(call, "liftbridge_pause_stream", command, request)
         return _EMPTY
 
-    async def set_readonly(self, call: Call, request: Any) -> bytes:
+    async def set_readonly(self, call: Call, request: SetStreamReadonlyRequest) -> bytes:
         command = requests.SetReadonly(request.name, _partitions(request), request.readonly)
         await self._change(call, "liftbridge_set_readonly", command, request)
         return _EMPTY
 
-    async def _change(self, call: Call, name: str, command: object, request: Any) -> None:
+    async def _change(self, call: Call, name: str, command: object, request: _Change) -> None:
         if not request.name:
             raise _no_stream(request)
         try:
@@ -82,13 +89,13 @@ class StreamRpcs:
             raise RpcError(StatusCode.UNAVAILABLE, f"it is done, and not known everywhere yet: {error}") from None
 
 
-def _no_stream(request: Any) -> RpcError:
+def _no_stream(request: _Change) -> RpcError:
     return not_found(NO_STREAM if request.partitions else "stream not found")
 
 
-def _partitions(request: Any) -> tuple[int, ...]:
+def _partitions(request: _Change) -> tuple[int, ...]:
     """Each once. RpcError."""
-    found: Sequence[int] = sorted(set(request.partitions))
+    found = sorted(set(request.partitions))
     if found and found[0] < 0:
         raise not_found("partition does not exist")
     if len(found) > NAMES_MAX:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from grpc import StatusCode
 
@@ -21,6 +21,7 @@ from shardd.doors.liftbridge.status import RpcError, failed_precondition, invali
 from shardd.doors.links import WorkerLostError
 from shardd.protocol.errors import ShardError, Status
 from shardd.protocol.liftbridge import positions
+from shardd.protocol.liftbridge.api_messages import SubscribeRequest
 from shardd.protocol.liftbridge.positions import NO_STOP, Asked, PositionError, Span, StartPosition, StopPosition
 from shardd.protocol.liftbridge.requests import ResumeStream, Right, StreamInfo
 from shardd.protocol.primitives import PollingKind
@@ -47,7 +48,8 @@ class SubscribeRpc:
         self._followers = followers
         self._slots = Slots()
 
-    async def subscribe(self, call: Call, request: Any) -> AsyncIterator[list[bytes]]:
+    async def subscribe(self, call: Call) -> AsyncIterator[list[bytes]]:
+        request = await call.read_one(SubscribeRequest)
         group, consumer = request.consumer.groupId, request.consumer.consumerId
         if group and not consumer:
             raise invalid("Consumer id cannot be empty when group id is provided")
@@ -79,11 +81,11 @@ class SubscribeRpc:
             if slot is not None:
                 self._slots.leave(key, slot)
 
-    def _require_no_newer(self, key: SlotKey, request: Any) -> None:
+    def _require_no_newer(self, key: SlotKey, request: SubscribeRequest) -> None:
         if self._slots.is_newer(key, request.consumer.groupEpoch):
             raise failed_precondition("Consumer is not currently assigned this partition")
 
-    async def _stream(self, call: Call, request: Any) -> StreamInfo:
+    async def _stream(self, call: Call, request: SubscribeRequest) -> StreamInfo:
         stream = await self._registry.find_for(call, Right.POLL, request.stream)
         if stream is None or not 0 <= request.partition < stream.partitions:
             await call.require(Right.POLL, request.stream, (request.stream,))
@@ -103,7 +105,7 @@ class SubscribeRpc:
         found = await self._partitions.bounds(call, [(stream, (partition,))])
         return found[stream.incarnation, partition]
 
-    async def _span(self, call: Call, request: Any, stream: StreamInfo, bounds: Bounds) -> Span:
+    async def _span(self, call: Call, request: SubscribeRequest, stream: StreamInfo, bounds: Bounds) -> Span:
         asked = Asked(
             start=request.startPosition,
             start_offset=request.startOffset,

@@ -4,8 +4,8 @@ log ends no part of it. gRPC cancels what handles a call that its client gives u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 Made = TypeVar("Made")
 
@@ -15,11 +15,9 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._change: asyncio.Task[Any] | None = None  # a loop refers to its tasks weakly
+        self._change: asyncio.Task[object] | None = None  # a loop refers to its tasks weakly
 
-    async def take(
-        self, change: Callable[[], Coroutine[Any, Any, Made]], ended: Callable[[], None] = lambda: None
-    ) -> Made:
+    async def take(self, change: Callable[[], Awaitable[Made]], ended: Callable[[], None] = lambda: None) -> Made:
         """The result of `change`, or its error. A caller that is cancelled while it waits for its turn has changed
         nothing; when it is cancelled later, the change goes on to its end. `ended` is called once, in each case,
         before the next turn."""
@@ -32,7 +30,7 @@ class Turns:
         self._change.add_done_callback(lambda done: self._ended(done, ended))
         return await asyncio.shield(self._change)
 
-    def _ended(self, done: asyncio.Task[Any], ended: Callable[[], None]) -> None:
+    def _ended(self, done: asyncio.Task[object], ended: Callable[[], None]) -> None:
         self._change = None
         if not done.cancelled():
             done.exception()  # the client has got it, if it is still there

@@ -16,7 +16,7 @@ import msgspec
 from shardd.config.liftbridge import parse_word
 from shardd.metadata.liftbridge_state import SUBJECT_BYTES_MAX
 from shardd.migration.errors import MigrationError
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import CreateStreamRequest
 from shardd.protocol.liftbridge.creation import RESERVED_STREAMS, CreationError, is_subject, new_stream
 from shardd.protocol.limits import PARTITIONS_PER_REQUEST_MAX
 from shardd.runtime.regular_files import read_regular
@@ -112,7 +112,7 @@ def _refusal(name: str, partitions: int) -> str:
     if "/" in name:
         return "its name is that of a path"
     try:
-        new_stream(api.message_class("CreateStreamRequest")(name=name, subject="a", partitions=partitions))
+        new_stream(CreateStreamRequest(name=name, subject="a", partitions=partitions))
     except CreationError as error:
         return str(error)
     return ""

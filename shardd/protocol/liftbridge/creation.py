@@ -3,11 +3,14 @@ them, and refusals of what would end a Liftbridge server (docs/adr/0080-liftbrid
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from shardd.protocol.limits import NAME_BYTES_MAX, PARTITIONS_PER_REQUEST_MAX
+
+if TYPE_CHECKING:  # workers import this module, also where protobuf is not installed
+    from shardd.protocol.liftbridge.api_messages import CreateStreamRequest
 
 RESERVED_STREAMS: Final = frozenset({"__cursors", "__activity"})
 SUBJECT_BYTES_MAX: Final = 1_024
@@ -32,8 +35,8 @@ class NewStream(msgspec.Struct, frozen=True):
     settings: dict[str, int | bool]
 
 
-def new_stream(request: Any) -> NewStream:
-    """Of a `CreateStreamRequest`. CreationError."""
+def new_stream(request: CreateStreamRequest) -> NewStream:
+    """CreationError."""
     if not request.name:
         raise CreationError("Name cannot be empty")
     if not is_subject(request.subject):
@@ -84,6 +87,6 @@ def _check_name(name: str) -> None:
         raise CreationError(f"Name has more than {NAME_BYTES_MAX} bytes")
 
 
-def _settings(request: Any) -> dict[str, int | bool]:
+def _settings(request: CreateStreamRequest) -> dict[str, int | bool]:
     """Those that are set, also to 0 or false: absent ones are the server's to choose."""
     return {field.name: value.value for field, value in request.ListFields() if field.message_type is not None}

@@ -13,13 +13,13 @@ What is no envelope of a message is a message all the same: a plain one, with al
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Final
 
 import google_crc32c
 import msgspec
 from google.protobuf.message import DecodeError
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import Ack, Message
 from shardd.protocol.liftbridge.records import LiftbridgeMessage
 
 HEAD: Final = struct.Struct(">4sBBBB")
@@ -31,8 +31,6 @@ _WITH_CRC: Final = 1
 _PUBLISH, _ACK = 0, 1
 _PUBLISH_HEAD: Final = HEAD.pack(MAGIC, _VERSION, HEAD.size, 0, _PUBLISH)
 _ACK_HEAD: Final = HEAD.pack(MAGIC, _VERSION, HEAD.size, 0, _ACK)
-_Message: Final = api.message_class("Message")
-_Ack: Final = api.message_class("Ack")
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +54,7 @@ def decode_publish(data: bytes) -> Published | None:
     if begin is None:
         return None
     try:
-        said = _Message.FromString(data[begin:])
+        said = Message.FromString(data[begin:])
     except DecodeError:
         return None
     return Published(
@@ -70,24 +68,21 @@ def decode_publish(data: bytes) -> Published | None:
     )
 
 
-def encode_publish(message: Any) -> bytes:
-    """Of a `Message`. Without a checksum, as Liftbridge's are."""
-    payload: bytes = message.SerializeToString()
-    return _PUBLISH_HEAD + payload
+def encode_publish(message: Message) -> bytes:
+    """Without a checksum, as Liftbridge's are."""
+    return _PUBLISH_HEAD + message.SerializeToString()
 
 
-def encode_ack(ack: Any) -> bytes:
-    """Of an `Ack`."""
-    payload: bytes = ack.SerializeToString()
-    return _ACK_HEAD + payload
+def encode_ack(ack: Ack) -> bytes:
+    return _ACK_HEAD + ack.SerializeToString()
 
 
-def decode_ack(data: bytes) -> Any | None:
+def decode_ack(data: bytes) -> Ack | None:
     """The `Ack` of an envelope as `encode_ack` makes it; None: it is none."""
     if data[: HEAD.size] != _ACK_HEAD:
         return None
     try:
-        return _Ack.FromString(data[HEAD.size :])
+        return Ack.FromString(data[HEAD.size :])
     except DecodeError:
         return None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from google.protobuf.message import DecodeError
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge.api_messages import Message
 from shardd.protocol.limits import USER_HEADERS_BYTES_MAX
 from shardd.protocol.record_layout import RECORD_HEAD
 
@@ -30,7 +30,6 @@ _EMPTY_PAYLOAD: Final = b"\x00"
 _NO_ID: Final = bytes(16)
 _PART_BYTES_MAX: Final = 255
 _PART: Final = struct.Struct("<BI")  # kind, length
-_Message: Final = api.message_class("Message")
 _RAW, _STRING, _UINT8 = 1, 2, 9
 
 
@@ -70,19 +69,19 @@ def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max
     subject = "" if message.subject == partition_subject else message.subject
     rest = None  # what no header holds
     if len(message.key) > _PART_BYTES_MAX:
-        rest = _Message(key=message.key)
+        rest = Message(key=message.key)
     elif message.key:
         parts.append(_entry(_KEY, message.key))
-    for name, text, field in (
-        (_SUBJECT, subject, "subject"),
-        (_REPLY, message.reply_subject, "replySubject"),
-    ):
+    for name, text in ((_SUBJECT, subject), (_REPLY, message.reply_subject)):
         if not text:
             continue
         encoded = text.encode()
         if len(encoded) > _PART_BYTES_MAX:
-            rest = rest or _Message()
-            setattr(rest, field, text)
+            rest = rest or Message()
+            if name == _SUBJECT:
+                rest.subject = text
+            else:
+                rest.replySubject = text
         else:
             parts.append(_entry(name, encoded, _STRING))
     for name, value in message.headers.items():
@@ -92,7 +91,7 @@ def stored(message: LiftbridgeMessage, partition_subject: str, payload_bytes_max
         if 1 <= len(own.encode()) <= _PART_BYTES_MAX and 1 <= len(value) <= _PART_BYTES_MAX:
             parts.append(_entry(own, value))
         else:
-            rest = rest or _Message()
+            rest = rest or Message()
             rest.headers[name] = value
     if rest is not None:
         parts += _pieces(rest.SerializeToString(deterministic=True))
@@ -116,7 +115,7 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> LiftbridgeMe
         if whole is not None:
             subject = whole.subject or partition_subject
             return LiftbridgeMessage(whole.value, whole.key, _unreserved(whole.headers), subject, whole.replySubject)
-    rest = _decoded(b"".join(_pieces_of(entries))) or _Message()
+    rest = _decoded(b"".join(_pieces_of(entries))) or Message()
     headers = {}
     for name, value in entries.items():
         if name.startswith(_ESCAPED):
@@ -134,14 +133,13 @@ def loaded(payload: bytes, block: bytes, partition_subject: str) -> LiftbridgeMe
 
 
 def _whole(message: LiftbridgeMessage, subject: str) -> bytes:
-    encoded: bytes = _Message(
+    return Message(
         key=message.key,
         value=message.value,
         headers=_unreserved(message.headers),
         subject=subject,
         replySubject=message.reply_subject,
     ).SerializeToString(deterministic=True)
-    return encoded
 
 
 def _unreserved(headers: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -168,9 +166,9 @@ def _pieces_of(entries: Mapping[str, bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def _decoded(encoded: bytes) -> Any | None:
+def _decoded(encoded: bytes) -> Message | None:
     try:
-        return _Message.FromString(encoded)
+        return Message.FromString(encoded)
     except DecodeError:
         return None
 

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Final
 
-from shardd.protocol.liftbridge import api
+from shardd.protocol.liftbridge import api_messages
 from tests.doors.liftbridge_server import LiftbridgeClient
 from tests.doors.liftbridge_wire import SETTINGS_TAKEN, frame, opened, request_frames
 from tests.hostile.matrix import door
@@ -32,7 +32,7 @@ def _shown(scheme: str, value: str) -> list[tuple[str, str]]:
 
 
 def _encoded(kind: str, **fields: object) -> bytes:
-    return bytes(api.message_class(kind)(**fields).SerializeToString())
+    return bytes(api_messages.message_class(kind)(**fields).SerializeToString())
 
 
 class _Client:

@@ -10,9 +10,10 @@ import os
 import ssl
 import stat
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from nats.aio.client import Client, RawCredentials
+from nats.aio.subscription import Subscription
 from nats.errors import Error
 
 from shardd.config.liftbridge import LiftbridgeNats
@@ -26,6 +27,25 @@ _TLS: Final = "tls://"
 
 Deliver = Callable[[int, bytes, bytes, bytes, bytes], Awaitable[None]]
 """(number of the subscription, subject, reply, payload, headers as they came)"""
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Arguments of `Client.connect`."""
+
+    servers: list[str]
+    allow_reconnect: bool
+    connect_timeout: int
+    ping_interval: int
+    max_outstanding_pings: int
+    pending_size: int
+    no_echo: bool
+    name: str
+    tls: ssl.SSLContext
+    user_credentials: RawCredentials
+    nkeys_seed_str: str
+    token: str
+    user: str
+    password: str
 
 
 class NatsClient(Client):
@@ -45,19 +65,18 @@ class NatsClient(Client):
         command: bytes = super()._connect_command()
         return command
 
-    async def listen(self, pattern: str, group: str) -> Any:
+    async def listen(self, pattern: str, group: str) -> Subscription:
         """The subscription; its number is `number_of`. nats.errors.Error."""
         return await self.subscribe(pattern, queue=group)
 
 
-def number_of(subscription: Any) -> int:
-    number: int = subscription._id
-    return number
+def number_of(subscription: Subscription) -> int:
+    return subscription._id
 
 
-def connect_options(settings: LiftbridgeNats, server: str) -> dict[str, Any]:
-    """Arguments of `Client.connect`. Reads files. OSError, ValueError, ssl.SSLError."""
-    options: dict[str, Any] = {
+def connect_options(settings: LiftbridgeNats, server: str) -> ConnectOptions:
+    """Reads files. OSError, ValueError, ssl.SSLError."""
+    options: ConnectOptions = {
         "servers": [server],
         "allow_reconnect": False,
         "connect_timeout": CONNECT_TIMEOUT_S,

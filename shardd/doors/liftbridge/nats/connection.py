@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from shardd.doors.door import DoorClient
 from shardd.doors.liftbridge.ingest import Arrived, Stored
@@ -200,7 +200,7 @@ class NatsConnection(asyncio.BufferedProtocol):
         if rest is not None:
             await rest
 
-    def _pass_on(self, said: Pub) -> Coroutine[Any, Any, None] | None:
+    def _pass_on(self, said: Pub) -> Awaitable[None] | None:
         """To the streams of its subject, and from there to whoever has subscribed; or only to subscribers. What it
         returns is to be awaited before anything else of this connection."""
         ingest, audience = self.house.ingest, self.house.audience
@@ -283,11 +283,11 @@ class NatsConnection(asyncio.BufferedProtocol):
         """The worker is gone, or the user, or the token."""
         self.fail("User Authentication Expired")
 
-    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+    def _wait_for(self, work: Awaitable[None]) -> None:
         """Nothing else of this connection is looked at until it is done."""
         self._waiting = asyncio.create_task(self._waited(work))
 
-    async def _waited(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _waited(self, work: Awaitable[None]) -> None:
         try:
             await work
         except NatsError as error:

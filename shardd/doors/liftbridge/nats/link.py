@@ -9,8 +9,9 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from shardd.config.liftbridge import LiftbridgeNats
@@ -47,7 +48,7 @@ class NatsLink:
         self._ingest = ingest
         self._outward = Outward(settings)
         self._nats: NatsClient | None = None
-        self._subscriptions: dict[Wanted, Any] = {}
+        self._subscriptions: dict[Wanted, Subscription] = {}
         self._wanted: dict[int, Wanted] = {}  # by number
         self._client: DoorClient | None = None
         self._has_client = asyncio.Event()

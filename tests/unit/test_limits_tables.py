@@ -27,7 +27,7 @@ def test_tables_of_the_page_are_as_the_sources_are() -> None:
         ),
         (("shardd/metadata/group_shares.py", "GROUPS_MAX", 70_000), "| `GROUPS_MAX` | 70,000 | consumer groups |"),
         (("shardd/doors/http/polls.py", "POLLS_BYTES_MAX", 129 << 20), "| 321 MiB | 321 MiB |"),
-        (("native/src/core/reads.h", "POLL_WINDOW_BYTES", 1 << 20), "a window of a poll for each connection: 200 MiB"),
+        (("native/src/core/reads.h", "POLL_WINDOW_BYTES", 1 << 20), "in blocks of twice their size: 800 MiB"),
         (("shardd/runtime/bus_link.py", "REQUESTS_IN_FLIGHT_MAX", 7), "| 7 (`REQUESTS_IN_FLIGHT_MAX`) |"),
     ],
 )

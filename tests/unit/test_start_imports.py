@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 # what only rare requests need, and what only the supervisor needs
-RARE = {"difflib", "psutil", "shutil", "tempfile", "tomllib", "zipfile", "zstandard"}
+RARE = {"difflib", "http.client", "psutil", "shutil", "tempfile", "tomllib", "zipfile", "zstandard"}
 SUPERVISOR = {"shardd.config.keys", "shardd.config.loader", "shardd.server", "typer"}
 WORKER = "shardd.cli.worker, shardd.worker.worker, shardd.transport.classic.dispatch, shardd.transport.door.endpoint"
 
+# a supervisor, which makes the metadata of a new directory, too
+START = "shardd.cli.start, shardd.cli.serve_command, shardd.cli.serve, shardd.metadata.births"
+NOT_AT_START = {"asyncio", "difflib", "tomllib", "shardd.metadata.replica", "shardd.metadata.writer"}
 
 PACKAGE = Path(__file__).parents[2] / "shardd"
 
@@ -23,6 +26,10 @@ def imported(modules: str) -> set[str]:
 
 def test_a_worker_imports_nothing_that_only_rare_requests_or_the_supervisor_need() -> None:
     assert not imported(WORKER) & (RARE | SUPERVISOR)
+
+
+def test_a_supervisor_imports_nothing_that_only_workers_or_wrong_settings_need() -> None:
+    assert not imported(START) & NOT_AT_START
 
 
 def test_the_values_of_a_server_are_no_dataclasses() -> None:
@@ -44,4 +51,5 @@ def test_collections_do_not_look_at_modules() -> None:
 
 def test_what_is_looked_for_can_be_found() -> None:
     others = "shardd.cli.serve, shardd.cli.main, shardd.service.snapshot_members, shardd.service.snapshot_archive"
-    assert imported(others) >= RARE | SUPERVISOR
+    others += ", http.client, difflib, tomllib, shardd.worker.worker"
+    assert imported(others) >= RARE | SUPERVISOR | NOT_AT_START

@@ -32,6 +32,11 @@ def test_a_supervisor_imports_nothing_that_only_workers_or_wrong_settings_need()
     assert not imported(START) & NOT_AT_START
 
 
+def test_a_door_for_liftbridge_imports_no_nats_client_without_a_link() -> None:
+    assert "nats" not in imported("shardd.doors.liftbridge.main, shardd.doors.liftbridge.serving")
+    assert "nats" in imported("shardd.doors.liftbridge.nats_link")
+
+
 def test_the_values_of_a_server_are_no_dataclasses() -> None:
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "@dataclass" in path.read_text()}
     elsewhere = {

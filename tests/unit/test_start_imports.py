@@ -32,6 +32,17 @@ def test_a_supervisor_imports_nothing_that_only_workers_or_wrong_settings_need()
     assert not imported(START) & NOT_AT_START
 
 
+def test_a_door_imports_without_collections() -> None:
+    code = (
+        "import gc, sys\nimport shardd.doors.process as process, shardd.doors.start as start\n"
+        "looks = []\ngc.callbacks.append(lambda *look: looks.append(look))\n"
+        "process.run_door = lambda serve: print(serve.__name__, gc.isenabled(), len(looks))\n"
+        "sys.argv[1:] = ['shardd.doors.http.main', '0']\nlooks.clear()\nstart.main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout.split() == ["serve", "False", "0"]
+
+
 def test_a_door_for_liftbridge_imports_no_nats_client_without_a_link() -> None:
     assert "nats" not in imported("shardd.doors.liftbridge.main, shardd.doors.liftbridge.serving")
     assert "nats" in imported("shardd.doors.liftbridge.nats_link")

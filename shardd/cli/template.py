@@ -55,7 +55,7 @@ def _serve(channel: socket.socket, supervisor: int) -> None:
 
 
 def _requests(channel: socket.socket) -> Iterator[_Request]:
-    """Until the supervisor closes its end."""
+    """For workers, until the supervisor closes its end."""
     while True:
         numbers: list[int] = []
         received: list[int] = []
@@ -65,6 +65,9 @@ def _requests(channel: socket.socket) -> Iterator[_Request]:
             if not data:
                 return
             soft, hard, umask, in_all, here = REQUEST.unpack_from(data)
+            if in_all == 0:
+                worker.import_for_tokens()
+                continue
             received += fds
             numbers += array.array("i", data[REQUEST.size : REQUEST.size + here * _INTEGER_BYTES])
             if len(numbers) >= in_all:

@@ -60,6 +60,14 @@ def import_all() -> None:
     del run, Dialects, Doors
 
 
+def import_for_tokens() -> None:
+    """What those need that sign and verify access tokens."""
+    with contextlib.suppress(ImportError):  # whoever needs it tells of it
+        import jwt
+
+        del jwt
+
+
 def serve(inheritance: WorkerInheritance) -> int:
     """Exit status. A metadata log that is refused is told to the supervisor: starting again would not help."""
     from shardd.dispatch.dialects import Dialects

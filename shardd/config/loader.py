@@ -7,9 +7,7 @@ does not serve are collected for one warning, so that a deployment made for Apac
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,6 +156,8 @@ def _reconcile_level(values: dict[str, Any], origins: Mapping[str, str]) -> list
 
 
 def _read_file(file: Path, given: _Given) -> None:
+    import tomllib  # many servers have no file
+
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -182,9 +182,16 @@ def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
 
 
 def _refusal(path: str, place: str) -> str:
-    near = difflib.get_close_matches(path, KEYS_BY_PATH, n=1, cutoff=0.0)
+    near = _nearest(path, KEYS_BY_PATH)
     why = "a setting of Apache Iggy that shardd does not serve" if path in NOT_SERVED_PATHS else "unknown key"
     return f"{path} ({place}): {why}; the closest known key is {near[0]}"
+
+
+def _nearest(name: str, known: Iterable[str], likeness_min: float = 0.0) -> list[str]:
+    """At most one."""
+    from difflib import get_close_matches  # rare: of names that are wrong
+
+    return get_close_matches(name, [*known], n=1, cutoff=likeness_min)
 
 
 def _read_environment(environment: Mapping[str, str], given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -218,11 +225,11 @@ def _read_element(suffix: str, text: str, lists: dict[str, dict[int, dict[str, A
 
 
 def _refusal_of_variable(variable: str, suffix: str) -> str:
-    near = difflib.get_close_matches(suffix, _PATHS_BY_SUFFIX, n=1, cutoff=0.0)
+    near = _nearest(suffix, _PATHS_BY_SUFFIX)
     why = "a setting of Apache Iggy that shardd does not serve" if is_known_to_iggy(suffix) else "unknown setting"
     return f"{variable}: {why}; the closest known one is {_OWN}{near[0]}"
 
 
 def _with_suggestion(variable: str) -> str:
-    near = difflib.get_close_matches(variable.removeprefix(_IGGY), _PATHS_BY_SUFFIX, n=1, cutoff=0.8)
+    near = _nearest(variable.removeprefix(_IGGY), _PATHS_BY_SUFFIX, likeness_min=0.8)
     return f"{variable} (did you mean {_IGGY}{near[0]}?)" if near else variable

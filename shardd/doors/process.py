@@ -71,6 +71,7 @@ async def _main(inheritance: DoorInheritance, serve: Callable[[Door], Awaitable[
 
     def ready() -> None:
         progress.is_watched = True
+        gc.enable()  # it was off from the start on (start.py)
         collector.start()  # what the door needs to serve is there: no collection looks at it again
         control.ready()
 

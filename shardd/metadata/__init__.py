@@ -1,4 +1,5 @@
-"""The metadata of the server: one ordered log of commands, written by shard 0, replicated to every worker."""
+"""The metadata of the server: one ordered log of commands, written by shard 0, replicated to every worker. Its writer
+and its replicas are not imported here: only workers need them, and they need asyncio."""
 
 from shardd.metadata.apply import ApplyError, apply, replay
 from shardd.metadata.commands import (
@@ -30,7 +31,6 @@ from shardd.metadata.commands import (
 from shardd.metadata.errors import LogError
 from shardd.metadata.log_file import FILE_NAME
 from shardd.metadata.records import Record
-from shardd.metadata.replica import MetadataReplica
 from shardd.metadata.service import Metadata, Result
 from shardd.metadata.state import (
     ConsumerGroup,
@@ -45,7 +45,6 @@ from shardd.metadata.state import (
     User,
 )
 from shardd.metadata.validate import validate
-from shardd.metadata.writer import MetadataWriter
 
 __all__ = [
     "FILE_NAME",
@@ -69,8 +68,6 @@ __all__ = [
     "DeleteUser",
     "LogError",
     "Metadata",
-    "MetadataReplica",
-    "MetadataWriter",
     "Partition",
     "Permissions",
     "PurgeStream",

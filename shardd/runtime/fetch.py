@@ -3,7 +3,6 @@ followed, no cookie kept, no proxy asked, and nothing is sent but the question."
 
 from __future__ import annotations
 
-import http.client
 import io
 import socket
 import ssl
@@ -22,6 +21,8 @@ class FetchError(Exception):
 
 def fetch(url: str, bytes_max: int, timeout_s: float) -> bytes:
     """The body of an answer with status 200. FetchError. Only names are looked up for as long as that takes."""
+    from http.client import HTTPException
+
     parts = urlsplit(url)
     deadline_s = time.monotonic() + timeout_s
     try:
@@ -31,7 +32,7 @@ def fetch(url: str, bytes_max: int, timeout_s: float) -> bytes:
         body = _body(answer)
     except TimeoutError as error:
         raise FetchError(f"no whole answer within {timeout_s:g} s") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise FetchError(f"{type(error).__name__}: {error}"[:200]) from error
     if len(body) > bytes_max:
         raise FetchError(f"more than {bytes_max} bytes")
@@ -99,9 +100,11 @@ class _Received:
 
 
 def _body(answer: bytes) -> bytes:
-    response = http.client.HTTPResponse(_Received(answer))  # type: ignore[arg-type]
+    from http.client import OK, HTTPResponse
+
+    response = HTTPResponse(_Received(answer))  # type: ignore[arg-type]
     response.begin()
-    if response.status != http.client.OK:
+    if response.status != OK:
         raise FetchError(f"status {response.status}")
     if response.getheader("content-encoding", "identity") != "identity":
         raise FetchError("an encoded body")

@@ -76,7 +76,7 @@ def prepare_directory(directory: Path, fresh: bool) -> None:
             _take_over(directory)
             created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             write_info(directory, DirectoryInfo(MAGIC, FORMAT_VERSION, created_at))
-        if not _holds_streams(directory / STREAMS):
+        if not (directory / STATE_NAME).exists() and not _holds_streams(directory / STREAMS):
             from shardd.metadata.births import begin_directory  # a directory that exists needs none of the metadata
 
             begin_directory(directory)

@@ -84,7 +84,7 @@ class DoorProcess(ChildProcess):
 
     def _look(self, now: float) -> tuple[float, ThreadSample] | None:
         try:
-            return now, read_thread(f"/proc/{self.pid}/task/{self.pid}")
+            return now, read_thread(self.pid)
         except (OSError, ValueError, IndexError):
             return None  # it has just ended
 

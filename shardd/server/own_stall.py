@@ -21,8 +21,7 @@ _log = logging.getLogger(__name__)
 def told_when_stuck() -> Iterator[None]:
     """One line at the begin and the end of each wait of the calling thread for a file that outlasts two looks."""
     over = threading.Event()
-    directory = f"/proc/self/task/{threading.get_native_id()}"
-    watcher = threading.Thread(target=_watch, args=(directory, over), name="stuck", daemon=True)
+    watcher = threading.Thread(target=_watch, args=(threading.get_native_id(), over), name="stuck", daemon=True)
     watcher.start()
     try:
         yield
@@ -31,12 +30,12 @@ def told_when_stuck() -> Iterator[None]:
         watcher.join()
 
 
-def _watch(directory: str, over: threading.Event) -> None:
+def _watch(thread: int, over: threading.Event) -> None:
     before: ThreadSample | None = None
     since: float | None = None
     while not over.wait(LOOK_INTERVAL_S):
         try:
-            now = read_thread(directory)
+            now = read_thread(thread)
         except (OSError, ValueError, IndexError):
             return  # /proc does not tell
         stuck = before is not None and now.waits_for_file and before.waits_for_file and now.runs == before.runs

@@ -86,6 +86,8 @@ class Supervisor:
         self._show_password = first_start and self._root.generated
         # memory of the template may be on any node, and that of a worker is bound to its own
         self._template = None if memory_nodes else template
+        if self._template is not None and access_keys:
+            self._template.sign_tokens()
         self._workers = [WorkerProcess(shard, self._template) for shard in range(len(cpus))]
         self._selector = selectors.DefaultSelector()
         self._doors = DoorKeeper(

@@ -2,11 +2,13 @@
 sooner, and shares the memory of its modules with the others (docs/adr/0094-workers-are-forked.md).
 
 It is started before anything secret is read and gets nothing but descriptors to hand on. Requests and answers are
-datagrams of a socket pair, `REQUEST` and `ANSWER`; a request of many descriptors is several, each with its share."""
+datagrams of a socket pair, `REQUEST` and `ANSWER`; a request of many descriptors is several, each with its share. One
+of no descriptors asks for no worker: `WorkerTemplate.sign_tokens`."""
 
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import os
 import resource
@@ -63,13 +65,23 @@ class WorkerTemplate:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-        self._warm = False
+        self._warm = self._signs_tokens = False
         self._interrupted: Callable[[], bool] = lambda: False
         self.start()
 
     def interrupted_by(self, interrupted: Callable[[], bool]) -> None:
         """From now on no answer is waited for once this says that the server is to end."""
         self._interrupted = interrupted
+
+    def sign_tokens(self) -> None:
+        """Workers are to: what that takes is imported once for all of them, and before one has to come back."""
+        self._signs_tokens = True
+        self._tell_of_tokens()
+
+    def _tell_of_tokens(self) -> None:
+        if self._socket is not None and self._signs_tokens:
+            with contextlib.suppress(OSError):  # it has ended, which `fork` will find
+                self._socket.send(REQUEST.pack(0, 0, 0, 0, 0))
 
     def start(self) -> None:
         """A new one beside which nothing is waited for; without one workers are started from nothing."""
@@ -85,6 +97,7 @@ class WorkerTemplate:
                 process_group=0,
             )
             self._socket = own
+            self._tell_of_tokens()
         except OSError:
             own.close()
         finally:

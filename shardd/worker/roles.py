@@ -19,9 +19,11 @@ from shardd.maintenance.deletion_gate import DeletionGate
 from shardd.maintenance.job import Job, Turn
 from shardd.maintenance.scheduler import JobScheduler
 from shardd.maintenance.trash_emptier import TrashEmptier
-from shardd.metadata import FILE_NAME, Metadata, MetadataReplica, MetadataWriter, State
+from shardd.metadata import FILE_NAME, Metadata, State
 from shardd.metadata.errors import LogError
+from shardd.metadata.replica import MetadataReplica
 from shardd.metadata.reserve import with_reserve
+from shardd.metadata.writer import MetadataWriter
 from shardd.runtime.bus import Bus
 from shardd.runtime.channel import CONTROL_SHARD
 from shardd.runtime.inheritance import WorkerInheritance

@@ -140,7 +140,7 @@ def test_a_door_that_is_busy_for_longer_than_one_may_stand_still_is_left_alone(
 def test_the_silence_of_a_door_that_gets_no_cpu_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked at after a second of silence. It gets 10 ms of a second, then half of one, then it sleeps."""
     seen = iter((("R", 0), ("R", 10_000_000), ("R", 510_000_000), ("S", 510_000_000), *[("R", 510_000_000)] * 3))
-    monkeypatch.setattr(doors, "read_thread", lambda directory: ThreadSample(*next(seen), 0))
+    monkeypatch.setattr(doors, "read_thread", lambda thread: ThreadSample(*next(seen), 0))
     door = DoorProcess(DoorSpecification("x", ("-c", "")))
     assert [door.starved_s(now) for now in (0.9, 2.0, 3.0, 4.0, 5.0, 6.0)] == [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
     assert door.starved_s(0.5) == 0.0 == door.starved_s(7.0)

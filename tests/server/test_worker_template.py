@@ -24,6 +24,7 @@ from tests.support.server import TWO_SHARDS, Server, children_of
 from tests.support.serving import Serving
 
 TITLE = "shardd: template"
+HTTP_ANYWHERE = {"SHARDD_HTTP_ADDRESS": "127.0.0.1:0"}
 SECRET = "a password that nobody else has 7361"
 
 
@@ -37,6 +38,18 @@ def template_of(server: Server, but: int = 0, within_s: float = 30.0) -> psutil.
                     return each
         time.sleep(0.02)
     raise AssertionError("there is no template")
+
+
+def wait_for_token_library(process: psutil.Process, within_s: float = 30.0) -> None:
+    """Until the process has imported what signs tokens."""
+    deadline = time.monotonic() + within_s
+    while not has_token_library(process.pid):
+        assert time.monotonic() < deadline, f"process {process.pid} has not imported it"
+        time.sleep(0.02)
+
+
+def has_token_library(pid: int) -> bool:
+    return "/cryptography/" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def kill_and_wait(server: Server, shard: int) -> None:
@@ -68,6 +81,18 @@ def fill(server: Server) -> None:
 
 
 SERVER: Final = Serving(env=TWO_SHARDS, fill=fill)
+
+
+def test_template_of_a_server_that_signs_tokens_imports_for_all_workers_what_that_takes(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", env=TWO_SHARDS | {"SHARDD_HTTP_ENABLED": "true"} | HTTP_ANYWHERE) as server:
+        first = template_of(server)
+        wait_for_token_library(first)
+        kill_and_wait(server, 1)
+        wait_for_token_library(template_of(server, but=first.pid))
+
+
+def test_template_of_a_server_without_tokens_does_not_import_for_them(own_server: Server) -> None:
+    assert not has_token_library(template_of(own_server).pid)
 
 
 def test_a_killed_worker_is_forked_from_a_template_that_is_new_then(own_server: Server) -> None:

@@ -13,9 +13,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
-from shardd.metadata import FILE_NAME, LogError, MetadataReplica, MetadataWriter, State
+from shardd.metadata import FILE_NAME, LogError, State
 from shardd.metadata.commands import CreateUser, Ref
 from shardd.metadata.compaction import Limits
+from shardd.metadata.replica import MetadataReplica
+from shardd.metadata.writer import MetadataWriter
 from shardd.runtime.bus import Bus
 from shardd.security import command_allowed
 from tests.sim.disk import Device, Faults, SimDisk

@@ -8,9 +8,10 @@ from typing import Any
 
 from shardd.engine import SegmentInfo
 from shardd.log.recovered import Recovered
-from shardd.metadata import MetadataReplica, MetadataWriter
 from shardd.metadata.apply import apply
 from shardd.metadata.records import HEADER, decode_record
+from shardd.metadata.replica import MetadataReplica
+from shardd.metadata.writer import MetadataWriter
 from shardd.runtime.disk import Disk
 from tests.sim.disk import SimDisk
 

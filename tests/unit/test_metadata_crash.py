@@ -10,9 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shardd.metadata import FILE_NAME, MetadataReplica, commands
+from shardd.metadata import FILE_NAME, commands
 from shardd.metadata.commands import Ref
 from shardd.metadata.load import load_state, read_stored
+from shardd.metadata.replica import MetadataReplica
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import PeerLost
 from shardd.runtime.helper_threads import HelperThreads
@@ -26,8 +27,8 @@ ROOT_DIRECTORY = Path(__file__).parents[2]
 SHARD_0 = """
 import asyncio, sys
 from pathlib import Path
-from shardd.metadata import MetadataWriter
 from shardd.metadata.compaction import Limits
+from shardd.metadata.writer import MetadataWriter
 from shardd.security import Passwords, command_allowed, ensure_root
 from shardd.runtime.helper_threads import HelperThreads
 from tests.support.bus_peers import bus_of_text

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from shardd.metadata import MetadataReplica, MetadataWriter, Record, State, commands, messages, service
+from shardd.metadata import Record, State, commands, messages, service
 from shardd.metadata.commands import Command, Ref
 from shardd.metadata.deletions import DELETIONS_SENT_MAX
 from shardd.metadata.log_file import FILE_NAME, read_log
+from shardd.metadata.replica import MetadataReplica
 from shardd.metadata.state import Permissions
+from shardd.metadata.writer import MetadataWriter
 from shardd.protocol.errors import Status
 from shardd.runtime.bus import REQUESTS_IN_FLIGHT_MAX, Bus
 from shardd.runtime.disk import Disk

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from shardd.config.schema import Watchdog
 from shardd.engine import _native
+from shardd.server import thread_samples
 from shardd.server.stall_watch import StallWatch
 from shardd.server.standstill import Cause, ThreadSample, WorkerSample, excuse, stuck_threads
 from shardd.server.thread_samples import sample_worker
@@ -178,19 +181,34 @@ def test_a_worker_that_loads_its_modules_is_not_said_to_stand_still() -> None:
     assert watch.standing is None
 
 
-def test_the_threads_of_a_real_process_are_read() -> None:
+BURNING = (
+    "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); print(flush=True)\n"
+    "while True: pass"
+)
+
+
+@contextlib.contextmanager
+def burning() -> Iterator[tuple[int, int]]:
+    """A process whose loop computes and whose other thread sleeps, and what a server shares."""
     shared = os.memfd_create("shardd-test")
     _native.shared_region_format(shared, 1)
-    program = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); print(flush=True)"
-    program += "\nwhile True: pass"
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", BURNING], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        first = sample_worker(process.pid, shared, 0, everything=True)
+        yield process.pid, shared
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+        os.close(shared)
+
+
+def test_the_threads_of_a_real_process_are_read() -> None:
+    with burning() as (pid, shared):
+        first = sample_worker(pid, shared, 0, everything=True)
         deadline = time.monotonic() + 20
         while True:
-            second = sample_worker(process.pid, shared, 0, everything=True)
+            second = sample_worker(pid, shared, 0, everything=True)
             assert first is not None
             assert second is not None
             states = [second.loop.state, *(each.state for each in second.others.values())]
@@ -198,10 +216,41 @@ def test_the_threads_of_a_real_process_are_read() -> None:
                 break
             assert time.monotonic() < deadline, states
         assert (second.beat, second.in_engine) == (0, False)
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
-        os.close(shared)
+
+
+def test_files_of_threads_are_not_read_below_their_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would keep them with it, and waiting for its end would cost more CPU than all looks."""
+    read, paths = thread_samples._read, list[str]()
+
+    def noted(path: str) -> bytes:
+        paths.append(path)
+        return read(path)
+
+    monkeypatch.setattr(thread_samples, "_read", noted)
+    with burning() as (pid, shared):
+        sample = sample_worker(pid, shared, 0, everything=True)
+    assert sample is not None and sample.others
+    assert {path.rpartition("/")[0] for path in paths} == {f"/proc/{each}" for each in (pid, *sample.others)}
+
+
+def test_the_ticks_of_a_thread_are_its_own_where_the_kernel_has_no_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = thread_samples._read
+
+    def without_statistics(path: str) -> bytes:
+        if path.endswith("/schedstat"):
+            raise FileNotFoundError(path)
+        return read(path)
+
+    monkeypatch.setattr(thread_samples, "_read", without_statistics)
+    with burning() as (pid, shared):
+        deadline = time.monotonic() + 20
+        while True:
+            sample = sample_worker(pid, shared, 0, everything=True)
+            assert sample is not None
+            (sleeping,) = sample.others.values()
+            if sample.loop.cpu_ns > sleeping.cpu_ns + 300_000_000:
+                break
+            assert time.monotonic() < deadline, sample
 
 
 def test_a_process_that_is_gone_has_no_sample() -> None:

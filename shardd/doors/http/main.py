@@ -14,7 +14,6 @@ from shardd.doors.http.access_log import AccessLog
 from shardd.doors.http.app import make_application
 from shardd.doors.http.options import HttpOptions, decode_options
 from shardd.doors.openings import Openings
-from shardd.doors.process import run_door
 from shardd.doors.tls import tls_context
 
 
@@ -57,7 +56,3 @@ def _limits(options: HttpOptions) -> AsgiLimits:
         proxies=options.proxies.networks if options.proxies.http else (),
         introducing=options.proxies.networks if options.proxies.http_header else (),
     )
-
-
-if __name__ == "__main__":
-    run_door(serve)

@@ -12,7 +12,7 @@ from shardd.config.schema import Settings
 from shardd.doors.options import ConnectionOptions
 
 DOOR_NAME: Final = "http"
-COMMAND: Final = ("-m", "shardd.doors.http.main")
+COMMAND: Final = ("-m", "shardd.doors.start", "shardd.doors.http.main")
 
 
 class HttpOptions(ConnectionOptions, frozen=True):

@@ -7,7 +7,6 @@ from typing import Final
 
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.options import decode_options
-from shardd.doors.process import run_door
 from shardd.doors.tls import shown_material
 
 SECTION: Final = "liftbridge.tls"
@@ -24,7 +23,3 @@ async def serve(door: Door) -> None:
     from shardd.doors.liftbridge.serving import serve_clients  # the library reads its environment when it is loaded
 
     await serve_clients(door, options)
-
-
-if __name__ == "__main__":
-    run_door(serve)

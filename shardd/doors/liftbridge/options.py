@@ -11,7 +11,7 @@ from shardd.config.schema import Settings
 from shardd.doors.options import ConnectionOptions
 
 DOOR_NAME: Final = "liftbridge"
-COMMAND: Final = ("-m", "shardd.doors.liftbridge.main")
+COMMAND: Final = ("-m", "shardd.doors.start", "shardd.doors.liftbridge.main")
 ADDRESS_SHARE: Final = 2  # of the connections of gRPC, one address has at most this part
 
 

@@ -12,7 +12,6 @@ from shardd.doors.door import Door
 from shardd.doors.hosts import AllowedHosts
 from shardd.doors.metrics.app import MetricsApplication
 from shardd.doors.metrics.options import decode_options
-from shardd.doors.process import run_door
 
 CONNECTIONS_MAX: Final = 64
 CONNECTIONS_PER_ADDRESS_MAX: Final = 32
@@ -31,7 +30,3 @@ async def serve(door: Door) -> None:
     )
     hosts = AllowedHosts("metrics.allowed_hosts", options.allowed_hosts, door.listeners[0])
     await serve_app(MetricsApplication(door, options), hosts, door.listeners[0], limits, door.ready)
-
-
-if __name__ == "__main__":
-    run_door(serve)

@@ -10,7 +10,7 @@ import msgspec
 from shardd.config.schema import Server, Settings
 
 DOOR_NAME: Final = "metrics"
-COMMAND: Final = ("-m", "shardd.doors.metrics.main")
+COMMAND: Final = ("-m", "shardd.doors.start", "shardd.doors.metrics.main")
 TOKEN_CHARACTERS_MIN: Final = 16
 TOKEN_CHARACTERS_MAX: Final = 4096
 

@@ -11,7 +11,6 @@ from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
 
 from shardd.doors.door import Door
 from shardd.doors.handshake_counts import tell_handshakes
-from shardd.doors.process import run_door
 from shardd.doors.quic.listener import Listener
 from shardd.doors.quic.options import QuicOptions, decode_options
 from shardd.doors.tls import shown_material
@@ -65,7 +64,3 @@ def configuration_of(door: Door, options: QuicOptions) -> QuicConfiguration:
         max_stream_data=quic.receive_window_bytes,
         max_datagram_size=quic.initial_mtu_bytes,
     )
-
-
-if __name__ == "__main__":
-    run_door(serve)

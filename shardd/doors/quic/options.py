@@ -11,7 +11,7 @@ from shardd.config.schema import Settings
 from shardd.doors.options import ConnectionOptions
 
 DOOR_NAME: Final = "quic"
-COMMAND: Final = ("-m", "shardd.doors.quic.main")
+COMMAND: Final = ("-m", "shardd.doors.start", "shardd.doors.quic.main")
 
 
 class QuicOptions(ConnectionOptions, frozen=True):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from shardd.doors.door import Door
 from shardd.doors.liftbridge.ingest import Ingest
 from shardd.doors.liftbridge.late_refusals import LateRefusals
 from shardd.doors.liftbridge.losses import Losses
-from shardd.doors.liftbridge.nats.link import NatsLink
 from shardd.doors.liftbridge.nats.server import NatsServer
 from shardd.doors.liftbridge.options import LiftbridgeOptions
 from shardd.doors.liftbridge.publishing import Publisher
 from shardd.doors.liftbridge.registry import Registry
+
+if TYPE_CHECKING:
+    from shardd.doors.liftbridge.nats.link import NatsLink
 
 LISTENS_S: Final = 1.0  # a creation waits so long for a NATS server that has to know of a new subject
 
@@ -30,6 +32,8 @@ class Nats:
         self._registry = registry
         losses, fsync, late = Losses(), settings.ack_all_fsync, LateRefusals(door.clients)
         if settings.nats.servers:
+            from shardd.doors.liftbridge.nats.link import NatsLink  # a quarter of what the door imports
+
             ingest = Ingest(
                 registry, publisher, settings.max_message_size_bytes, losses, ack_all_fsync=fsync, late=late
             )

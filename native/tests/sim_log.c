@@ -4,7 +4,7 @@
 #include "core/fence.h"
 #include "log/expiry_clock.h"
 #include "log/files.h"
-#include "log/partition/state.h"
+#include "partition_inside.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -218,7 +218,7 @@ EXPORT void sim_log_ends(const sim_log *s, uint64_t *first, uint64_t *next, uint
     *first = partition_first_offset(s->p);
     *next = partition_next_offset(s->p);
     *visible = partition_visible_end(s->p);
-    *unsaved = s->p->journal.count;
+    *unsaved = inside_journal(s->p)->records;
     *state = partition_state(s->p);
 }
 

@@ -3,7 +3,7 @@
 
 #include "core/once.h"
 #include "fault_disk.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 
 #define LARGE_COUNT 8u
 #define LARGE_BODY 700000u
@@ -276,7 +276,7 @@ static void test_a_removed_partition_waits_for_no_device(void) {
         target->references++;
         CHECK_EQUAL(partition_flush(target->p), 0);
         fault_disk_init(&faulty);
-        target->p->disk = &faulty.disk;
+        inside_files(target->p)->disk = &faulty.disk;
         fault_disk_plan(&faulty, FAULT_TRUNCATE, 1, UINT32_MAX / 2, EROFS, 0);
         fault_disk_plan(&faulty, FAULT_WRITE, 1, UINT32_MAX / 2, EROFS, 80);
         ended = 0;

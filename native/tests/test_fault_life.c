@@ -237,7 +237,7 @@ static void test_a_sync_that_cannot_open_its_files(void) {
         CHECK_EQUAL(partition_state(p), errors[i] == EIO ? 10009 : 0);
         fault_disk_heal(&faulty);
         partition_sync_now(p);
-        CHECK_EQUAL(p->durable_offset, errors[i] == EIO ? 0 : k.written);
+        CHECK_EQUAL(inside_sync(p)->durable_end, errors[i] == EIO ? 0 : k.written);
         read_all(p, &k);
         partition_close(p);
         partition_release(p);

@@ -2,7 +2,7 @@
 #ifndef SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #define SHARDD_TEST_FAULT_LIFE_SUPPORT_H
 #include "log/expiry_clock.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 #define SEGMENT_BYTES 1500
@@ -82,7 +82,7 @@ static partition_options options_with(const disk *d, uint64_t incarnation) {
 /* The group commit of the engine, or its background sync. True: what was written before is acknowledged. */
 static bool reach_level(partition *p) {
     if (level == LEVEL_DURABLE) partition_sync_now(p);
-    return level != LEVEL_DURABLE || (!partition_sync_failed(p) && p->sync_covers);
+    return level != LEVEL_DURABLE || (!partition_sync_failed(p) && inside_sync(p)->covers);
 }
 
 static void background_sync(partition *p) {

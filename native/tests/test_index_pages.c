@@ -61,7 +61,7 @@ static uint64_t reads_of_the_open_segment(index_mode mode) {
     set_mode(mode, 1 << 20);
     partition *p = partition_open(&options, NULL, 0);
     for (int i = 0; i < 80; i++) append(p, &m, 1000, 3, 1000 + (uint64_t)i * 10);
-    CHECK(p->index.first > 3000);
+    CHECK(inside_index(p)->first > 3000);
     for (int i = 0; i < 100 && check_errors == 0; i++) {
         poll_cursor cursor;
         check_poll(&m, p, i % 2 == 0 ? POLL_OFFSET : POLL_TIMESTAMP, i % 2 == 0 ? 2000 : 1020, 50, 1, 1, &cursor);
@@ -89,7 +89,7 @@ static void test_an_index_that_is_doubted_is_read_again(void) {
     for (int i = 0; i < 30; i++) append(p, &m, 100, 3, 1000 + (uint64_t)i * 10);
     sync_all(p);
     char path[300];
-    segment_path(&p->segments, &p->segments.items[0], SEGMENT_INDEX, path, sizeof path);
+    segment_path(inside_segments(p), &inside_segments(p)->items[0], SEGMENT_INDEX, path, sizeof path);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     index_entry right[10], wrong[10];
     CHECK_EQUAL(pread(fd, right, sizeof right, 0), sizeof right);

@@ -4,7 +4,7 @@
 #define SHARDD_TEST_NUMBERED_BATCHES_H
 #include "base/bytes.h"
 #include "log/files.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 static id_source ids;
@@ -45,13 +45,13 @@ static inline uint32_t send_once(partition *p, append_batch *b, uint64_t sequenc
 /* How often each number below `batches` is in the log. */
 static inline void count_in_log(const partition *p, unsigned *times, uint64_t batches) {
     memset(times, 0, batches * sizeof *times);
-    for (uint32_t i = 0; i < p->segments.count; i++) {
+    for (uint32_t i = 0; i < inside_segments(p)->count; i++) {
         char path[FILE_PATH_MAX];
-        segment_path(&p->segments, &p->segments.items[i], SEGMENT_LOG, path, sizeof path);
+        segment_path(inside_segments(p), &inside_segments(p)->items[i], SEGMENT_LOG, path, sizeof path);
         FILE *f = fopen(path, "r");
         REQUIRE(f != NULL);
         uint8_t head[RECORD_HEADER_SIZE];
-        for (uint64_t at = 0; at < p->segments.items[i].log_bytes;) {
+        for (uint64_t at = 0; at < inside_segments(p)->items[i].log_bytes;) {
             uint64_t number;
             REQUIRE(fseek(f, (long)at, SEEK_SET) == 0 && fread(head, 1, sizeof head, f) == sizeof head);
             REQUIRE(fread(&number, 1, sizeof number, f) == sizeof number);

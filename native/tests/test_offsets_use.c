@@ -261,7 +261,7 @@ static void test_each_read_is_a_use_whatever_the_file_learns(void) {
     p = kill_and_open(p, &options);
     CHECK_EQUAL(partition_offset_store(p, OFFSET_CONSUMER, 1, 5), 0);
     for (unsigned refuses = 0; refuses < 2; refuses++) {
-        if (refuses) p->state = STATUS_CANNOT_WRITE_TO_FILE;
+        if (refuses) inside_set_state(p, STATUS_CANNOT_WRITE_TO_FILE);
         for (unsigned hour = 0; hour < 71; hour++) {
             wall_now_us += hour_us;
             CHECK(partition_offset_read(p, OFFSET_CONSUMER, 1, &value));
@@ -270,7 +270,7 @@ static void test_each_read_is_a_use_whatever_the_file_learns(void) {
             CHECK_EQUAL(found.count, 0);
         }
     }
-    p->state = 0;
+    inside_set_state(p, 0);
     end(p, &m);
 }
 

@@ -72,7 +72,7 @@ static void test_later_messages_expire_by_their_own_age_also_after_a_start(void)
         static model m;
         partition *p = opened_with_next_year(&options, &m);
         CHECK(clean_for(p, SECOND).ahead);
-        CHECK(p->segments.count >= 2); /* what is astray is sealed */
+        CHECK(inside_segments(p)->count >= 2); /* what is astray is sealed */
         CHECK(partition_messages(p) > 0);
         if (restarts) p = restarted(p, &options);
         clean_for(p, EXPIRY);
@@ -97,12 +97,12 @@ static void test_a_segment_rolls_at_its_own_age(void) {
     partition *p = opened_with_next_year(&options, &m);
     clean_for(p, SECOND);
     append(p, &m, 1, 100, wall_now);
-    uint32_t before = p->segments.count;
+    uint32_t before = inside_segments(p)->count;
     clean_for(p, EXPIRY / 2);
     p = restarted(p, &options);
-    CHECK_EQUAL(p->segments.count, before);
+    CHECK_EQUAL(inside_segments(p)->count, before);
     clean_for(p, EXPIRY / 2 + SECOND);
-    CHECK_EQUAL(p->segments.count, before + 1);
+    CHECK_EQUAL(inside_segments(p)->count, before + 1);
     CHECK_EQUAL(partition_messages(p), 3);
     end(p, &m);
 }
@@ -143,7 +143,7 @@ static void test_times_that_are_right_are_counted_by_nothing_else(void) {
     partition *p = partition_open(&options, NULL, 0);
     append(p, &m, 1, 100, wall_now);
     CHECK(!clean_for(p, EXPIRY).ahead);
-    for (uint32_t i = 0; i < p->segments.count; i++) CHECK_EQUAL(p->segments.items[i].counted_us, 0);
+    for (uint32_t i = 0; i < inside_segments(p)->count; i++) CHECK_EQUAL(inside_segments(p)->items[i].counted_us, 0);
     recovered_partition found;
     sync_all(p);
     CHECK(recover_partition(options.directory, 1, no_boot, &found));
@@ -155,8 +155,8 @@ static void test_times_that_are_right_are_counted_by_nothing_else(void) {
 /* As the first start that sees them writes it down. */
 static void count_sealed(partition *p) {
     uint64_t now = expiry_clock_now(&test_clock);
-    for (uint32_t i = 0; i + 1 < p->segments.count; i++) {
-        segment *s = &p->segments.items[i];
+    for (uint32_t i = 0; i + 1 < inside_segments(p)->count; i++) {
+        segment *s = &inside_segments(p)->items[i];
         if (s->counted_us == 0 && partition_is_ahead(p, s->last_timestamp, now)) s->counted_us = now;
     }
 }
@@ -184,7 +184,7 @@ static void test_a_clock_that_fell_and_is_right_again_expires_nothing(void) {
     partition_options options = options_with((partition_limits){.expiry_us = 30 * DAY, .segment_age_us = HOUR});
     static model m;
     partition *p = behind_a_wrong_clock(&options, &m, YEAR, 0);
-    CHECK(p->segments.count > 3);
+    CHECK(inside_segments(p)->count > 3);
     CHECK_EQUAL(partition_messages(p), 6);
     end(p, &m);
 }

@@ -64,7 +64,7 @@ static void test_damaged_ranges_end_an_answer(void) {
     CHECK_EQUAL(read_offsets(p, POLL_TIMESTAMP, 1019, 5, offsets, 100, 300), 1);
     append(p, &m, 1, 10, 2000); /* sends go on */
     partition_forget_damage(p, 51);
-    CHECK_EQUAL(p->damaged_count, 1);
+    CHECK_EQUAL(inside_damage(p)->count, 1);
     end(p, &m);
 }
 
@@ -74,7 +74,7 @@ static void test_isolated_ranges_are_passed_over(void) {
     model_init(&m, 2000);
     partition *p = partition_open(&options, NULL, 0);
     for (unsigned i = 0; i < 100; i++) append(p, &m, 1, 10, 1000 + i);
-    CHECK(p->segments.count > 2);
+    CHECK(inside_segments(p)->count > 2);
     CHECK(partition_withhold(p, 0, 2, true) && partition_withhold(p, 30, 40, true));
     CHECK(partition_withhold(p, 95, 100, true));
     for (uint64_t window_bytes = 1; window_bytes < 4000; window_bytes += 370) {
@@ -121,16 +121,17 @@ static void test_ranges_against_a_model(void) {
             while (behind < 300 && kinds[behind] == 2) behind++;
             CHECK_EQUAL(partition_skip_isolated(p, at), behind);
         }
-        for (uint32_t i = 1; i < p->damaged_count; i++)
-            CHECK(p->damaged[i - 1].end + (p->damaged[i - 1].isolated == p->damaged[i].isolated) <=
-                  p->damaged[i].start);
+        for (uint32_t i = 1; i < inside_damage(p)->count; i++)
+            CHECK(inside_damage(p)->ranges[i - 1].end +
+                      (inside_damage(p)->ranges[i - 1].isolated == inside_damage(p)->ranges[i].isolated) <=
+                  inside_damage(p)->ranges[i].start);
         partition_forget_damage(p, UINT64_MAX);
-        CHECK_EQUAL(p->damaged_count, 0);
+        CHECK_EQUAL(inside_damage(p)->count, 0);
     }
     for (uint64_t i = 0; i < DAMAGED_MAX; i++) CHECK(partition_withhold(p, 2 * i, 2 * i + 1, false));
     CHECK(!partition_withhold(p, 5000, 5001, false));
     CHECK(partition_withhold(p, 2048, 2049, false) == false && partition_withhold(p, 7, 8, false)); /* joins two */
-    CHECK_EQUAL(p->damaged_count, DAMAGED_MAX - 1);
+    CHECK_EQUAL(inside_damage(p)->count, DAMAGED_MAX - 1);
     end(p, &m);
 }
 

@@ -3,7 +3,7 @@
 #include "test_partition_fixture.h"
 
 #include "log/files.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 
 static id_source ids;
 static char directory[128];

@@ -34,7 +34,7 @@ static void test_sealed_segments_are_near_to_it(void) {
     partition_options options = options_of(512);
     static model m;
     partition *p = filled(&m, &options);
-    CHECK(p->segments.count > 10);
+    CHECK(inside_segments(p)->count > 10);
     for (uint64_t stored = 0; stored < 59; stored++) {
         CHECK_EQUAL(partition_offset_store(p, OFFSET_GROUP, 7, stored), 0);
         partition_lag lag = partition_lag_of(p, OFFSET_GROUP, 7);

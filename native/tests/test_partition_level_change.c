@@ -1,7 +1,7 @@
 /* The six changes between the levels, with every errno at every call site of the disk seam: what was acknowledged
  * before a change or after it is readable at once, after a kill (but for what `memory` alone has) and after an orderly
  * end; polls never see less after a change than before it. */
-#include "log/partition/state.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 static const partition_level changes[] = {LEVEL_WRITTEN, LEVEL_MEMORY, LEVEL_DURABLE, LEVEL_WRITTEN,
@@ -43,9 +43,9 @@ static partition *open_fresh(model *m) {
 
 /* Whether what was written counts at the level that the partition has now. */
 static bool reach_level(partition *p) {
-    if (p->level != LEVEL_DURABLE) return true;
+    if (partition_level_of(p) != LEVEL_DURABLE) return true;
     partition_sync_now(p);
-    return !p->sync_failed && p->sync_covers;
+    return !inside_sync(p)->failed && inside_sync(p)->covers;
 }
 
 static bool append(partition *p, model *m, uint32_t records) {
@@ -60,12 +60,12 @@ static bool append(partition *p, model *m, uint32_t records) {
     model_append(m, &b);
     if (!reach_level(p)) return false;
     acknowledged = m->count;
-    if (p->level != LEVEL_MEMORY || p->journal.count == 0) kill_proof = m->count;
+    if (partition_level_of(p) != LEVEL_MEMORY || inside_journal(p)->records == 0) kill_proof = m->count;
     return true;
 }
 
 static void change(partition *p, partition_level level) {
-    bool from_memory = p->level == LEVEL_MEMORY;
+    bool from_memory = partition_level_of(p) == LEVEL_MEMORY;
     uint64_t shown = partition_visible_end(p);
     uint32_t status = partition_set_level(p, level);
     CHECK(status == 0 || (from_memory && (status == 10006 || status == partition_state(p))));
@@ -97,7 +97,7 @@ static void finish(partition *p, model *m, bool kill, partition_level after) {
     }
     uint64_t readable = check_readable(m, p);
     CHECK(readable >= (poisoned ? kill_proof : acknowledged));
-    if (p->level == LEVEL_DURABLE) CHECK_EQUAL(readable, partition_visible_end(p));
+    if (partition_level_of(p) == LEVEL_DURABLE) CHECK_EQUAL(readable, partition_visible_end(p));
     if (!kill) partition_close(p);
     partition_release(p);
     partition_options options = options_on(&disk_system, after);
@@ -163,7 +163,7 @@ static void test_a_change_leaves_the_files_of_its_level(void) {
     CHECK_EQUAL(partition_unseen(p), 0);
     CHECK(append(p, &m, 1));
     CHECK_EQUAL(log_size(), 1500);
-    CHECK_EQUAL(p->durable_offset, m.count);
+    CHECK_EQUAL(inside_sync(p)->durable_end, m.count);
     change(p, LEVEL_MEMORY);
     CHECK_EQUAL(log_size(), m.total_bytes);
     partition_release(p);
@@ -182,7 +182,7 @@ static void test_what_waited_for_the_device_is_seen_after_the_change(void) {
     static uint8_t buffer[1 << 14];
     static partition_stats stats;
     partition *p = open_fresh(&m);
-    p->stats = &stats;
+    inside_set_stats(p, &stats);
     change(p, LEVEL_DURABLE);
     append_batch b = {.messages = buffer, .count = 3, .length = make_records(buffer, 3, 100, 300)};
     partition_append(p, &b, 1, 1000);

@@ -1,7 +1,7 @@
 /* Every errno at every call site of the disk seam, at every level. A model holds what was written; what was
  * acknowledged must be readable at once and after a kill (`written`, `durable`) or an orderly end (`memory`), nothing
  * else may stand between, and what failed is never acknowledged. */
-#include "log/partition/state.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 #define JOURNAL_MESSAGES_MAX 6u
@@ -41,7 +41,7 @@ static partition *open_fresh(void) {
 /* The group commit of the engine, with the descriptors that can be had. True: what was written is acknowledged. */
 static bool reach_level(partition *p, const model *m) {
     if (level == LEVEL_DURABLE) partition_sync_now(p);
-    bool reached = level != LEVEL_DURABLE || (!p->sync_failed && p->sync_covers);
+    bool reached = level != LEVEL_DURABLE || (!inside_sync(p)->failed && inside_sync(p)->covers);
     if (reached && level == LEVEL_DURABLE) CHECK_EQUAL(partition_visible_end(p), m->count);
     return reached;
 }
@@ -174,7 +174,7 @@ static void test_a_journal_on_a_full_disk_is_kept_and_tried_again(void) {
     partition *p = open_fresh();
     model_init(&m, 1500);
     CHECK(append(p, &m, 3));
-    CHECK_EQUAL(partition_unsaved_bytes(p), p->journal.length);
+    CHECK_EQUAL(partition_unsaved_bytes(p), inside_journal(p)->length);
     CHECK(partition_unsaved_bytes(p) > 0);
     fault_disk_plan(&faulty, FAULT_WRITE, 1, UINT32_MAX / 2, ENOSPC, 0);
     CHECK_EQUAL(partition_flush(p), 10006);
@@ -182,7 +182,7 @@ static void test_a_journal_on_a_full_disk_is_kept_and_tried_again(void) {
     size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 16);
     for (size_t i = 0; i < count; i++) close(fds[i]);
     CHECK(!partition_sync_done(p, 0)); /* nobody may be told that all is on the device */
-    CHECK_EQUAL(p->durable_offset, 0);
+    CHECK_EQUAL(inside_sync(p)->durable_end, 0);
     CHECK(append(p, &m, 1)); /* fits */
     CHECK(!append(p, &m, 3));
     CHECK(!append(p, &m, 3));
@@ -250,7 +250,7 @@ static void test_a_durable_partition_is_synced_when_it_opens(void) {
     unsigned before = faulty.calls[FAULT_SYNC];
     p = reopen(&options);
     CHECK(faulty.calls[FAULT_SYNC] >= before + partition_segments(p));
-    CHECK_EQUAL(p->durable_offset, m.count);
+    CHECK_EQUAL(inside_sync(p)->durable_end, m.count);
     partition_release(p);
     fault_disk_plan(&faulty, FAULT_SYNC, 1, 1, EIO, 0);
     p = reopen(&options);
@@ -288,7 +288,7 @@ static void test_space_ahead_is_zero_and_cut_in_the_end(void) {
             CHECK_EQUAL(check_readable(&m, p), 2);
             for (int i = 0; i < 10; i++) CHECK(append(p, &m, 2));
             CHECK(partition_segments(p) > 1);
-            CHECK_EQUAL(log_size(), (off_t)p->segments.items[0].log_bytes); /* sealed: exact */
+            CHECK_EQUAL(log_size(), (off_t)inside_segments(p)->items[0].log_bytes); /* sealed: exact */
             CHECK_EQUAL(check_readable(&m, p), m.count);
             partition_close(p);
             partition_release(p);

@@ -9,7 +9,8 @@ static void test_idle_partition_is_small(void) {
     model_init(&m, 4096);
     partition *p = partition_open(&options, NULL, 0);
     CHECK(sizeof(partition) + strlen(directory) < 1024);
-    CHECK(p->segments.items == NULL && p->index.entries == NULL && p->offsets.entries == NULL && p->damaged == NULL);
+    CHECK(inside_segments(p)->items == NULL && inside_index(p)->entries == NULL &&
+          inside_offsets(p)->table.entries == NULL && inside_damage(p)->ranges == NULL);
     CHECK(!partition_is_dirty(p));
     poll_cursor cursor;
     for (uint8_t strategy = POLL_OFFSET; strategy <= POLL_NEXT; strategy++) {
@@ -55,11 +56,11 @@ static void test_index_cache_eviction(void) {
     model_init(&m, 1 << 30);
     partition *p = partition_open(&options, NULL, 0);
     for (int i = 0; i < 80; i++) append(p, &m, 1000, 3, 1000 + (uint64_t)i * 10);
-    CHECK(p->index.first > 0 && p->index.capacity == INDEX_CACHE_MAX);
+    CHECK(inside_index(p)->first > 0 && inside_index(p)->capacity == INDEX_CACHE_MAX);
     append(p, &m, 70000, 1, 5000); /* one batch above the limit */
-    CHECK(p->index.capacity == INDEX_CACHE_MAX && p->index.count <= INDEX_CACHE_MAX);
+    CHECK(inside_index(p)->capacity == INDEX_CACHE_MAX && inside_index(p)->count <= INDEX_CACHE_MAX);
     append(p, &m, 100, 0, 6000); /* these wait for the file */
-    CHECK_EQUAL(index_cache_waiting(&p->index), 100);
+    CHECK_EQUAL(index_cache_waiting(inside_index(p)), 100);
     for (int i = 0; i < 300 && check_errors == 0; i++) {
         poll_cursor cursor;
         uint64_t value = i % 2 == 0 ? test_random(m.count) : 900 + test_random(5200);
@@ -106,12 +107,12 @@ static void test_open_files_are_bounded(void) {
             CHECK(check_window(&models[0], &pinned, 700));
         }
         check_whole(&models[i], p[i]);
-        CHECK(p[i]->segments.count > 90);
-        CHECK(p[i]->segments.open <= SEGMENT_FILES_PER_PARTITION);
+        CHECK(inside_segments(p[i])->count > 90);
+        CHECK(inside_segments(p[i])->open <= SEGMENT_FILES_PER_PARTITION);
     }
     uint32_t usual = open_files.budget.segment_pairs;
     open_files.budget.segment_pairs = 10;
-    for (int i = 0; i < PARTITIONS; i++) segment_set_trim(&p[i]->segments);
+    for (int i = 0; i < PARTITIONS; i++) segment_set_trim(inside_segments(p[i]));
     for (int round = 0; round < 100; round++) {
         int i = (int)test_random(PARTITIONS);
         check_poll(&models[i], p[i], POLL_OFFSET, test_random(300), 5, 1, 1, &cursor);
@@ -120,7 +121,7 @@ static void test_open_files_are_bounded(void) {
         partition_cursor_end(&cursor);
         CHECK(open_files.pairs.count <= 10);
     }
-    int descriptor = segment_fd_if_open(&p[0]->segments.items[0], SEGMENT_LOG);
+    int descriptor = segment_fd_if_open(&inside_segments(p[0])->items[0], SEGMENT_LOG);
     uint8_t byte;
     CHECK_EQUAL(pread(descriptor, &byte, 1, 0), 1); /* the file of its window stayed open all the time */
     while (check_window(&models[0], &pinned, 5000)) {
@@ -146,12 +147,12 @@ static void test_no_descriptors_left(void) {
     for (int i = 0; i < 40; i++) append(p, &m, 1, 200, 1000);
     sync_all(p);
     check_whole(&m, p);
-    uint32_t open_before = p->segments.open;
+    uint32_t open_before = inside_segments(p)->open;
     fault_disk_plan(&faulty, FAULT_OPEN, 1, 1, EMFILE, 0); /* another pair is given up instead */
     append(p, &m, 30, 200, 1001);
     append(p, &m, 1, 200, 1002);
     CHECK_EQUAL(faulty.injected, 1);
-    CHECK(p->segments.open <= open_before + 1);
+    CHECK(inside_segments(p)->open <= open_before + 1);
     check_whole(&m, p);
     end(p, &m);
 }

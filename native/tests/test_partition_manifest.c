@@ -4,7 +4,6 @@
 #include "test_partition_support.h"
 
 #include "log/manifest.h"
-#include "log/partition/save.h"
 
 #define NOW_US 5000u
 
@@ -53,9 +52,9 @@ static void test_every_segment_is_born_with_a_manifest(void) {
     model_init(&m, 1500);
     partition *p = partition_open(&options, NULL, 0);
     for (unsigned i = 0; i < 20; i++) append(p, &m, 2, 300, NOW_US + i);
-    CHECK(p->segments.count > 5);
-    for (uint32_t i = 0; i < p->segments.count; i++) {
-        const segment *s = &p->segments.items[i];
+    CHECK(inside_segments(p)->count > 5);
+    for (uint32_t i = 0; i < inside_segments(p)->count; i++) {
+        const segment *s = &inside_segments(p)->items[i];
         manifest found = {0};
         CHECK(read_manifest(s->start_offset, &found));
         CHECK_EQUAL(found.incarnation, 1);
@@ -90,7 +89,7 @@ static void test_no_record_is_older_than_its_segment(void) {
     p = partition_open(&options, found.segments, found.segments_count);
     recover_free(&found);
     append(p, &m, 1, 50, NOW_US - 1000);
-    CHECK_EQUAL(segment_active(&p->segments)->first_timestamp, NOW_US);
+    CHECK_EQUAL(segment_active(inside_segments(p))->first_timestamp, NOW_US);
     partition_release(p);
     check_recovery(&options, &m);
     model_free(&m);

@@ -3,7 +3,7 @@
  * there afterwards, and nothing that was never sent. The same with a whole server: tests/power. */
 #include "log/manifest.h"
 #include "log/files.h"
-#include "log/partition/save.h"
+#include "partition_inside.h"
 #include "log/recover.h"
 #include "test_partition_fixture.h"
 
@@ -224,10 +224,10 @@ static void sync_part(partition *p, bool finish) {
 
 /* The kernel writes manifests back whenever it likes: all of them reach the device as they are now. */
 static void write_back_manifests(const partition *p) {
-    for (uint32_t i = 0; i < p->segments.count; i++) {
+    for (uint32_t i = 0; i < inside_segments(p)->count; i++) {
         char path[FILE_PATH_MAX];
         struct stat st;
-        segment_path(&p->segments, &p->segments.items[i], SEGMENT_MANIFEST, path, sizeof(path));
+        segment_path(inside_segments(p), &inside_segments(p)->items[i], SEGMENT_MANIFEST, path, sizeof(path));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0 && fstat(fd, &st) == 0) keep_content(fd, &st);
         if (fd >= 0) close(fd);
@@ -258,8 +258,9 @@ static void try_checkpoints(unsigned seed, bool lying, uint64_t *trusted, uint64
         if (test_random(2) == 0) append(p, &m, 1);
         partition_sync_done(p, 0);
         if (lying) { /* canary: a checkpoint of what no sync has covered */
-            const segment *s = segment_active(&p->segments);
-            p->checkpoint = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
+            const segment *s = segment_active(inside_segments(p));
+            inside_checkpoint(p)->done = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp,
+                                                               s->last_timestamp};
         }
         partition_checkpoint_write(p);
     }
@@ -307,7 +308,7 @@ static int fail_to_make_segment(partition *p, disk *device, uint64_t now_us) {
     partition_append(p, &b, 1, now_us);
     device->open = disk_system.open;
     CHECK_EQUAL(b.status, 10006);
-    segment_manifest_path(&p->segments, p->next_offset, path, sizeof(path));
+    segment_manifest_path(inside_segments(p), partition_next_offset(p), path, sizeof(path));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK_EQUAL(device_sync(NULL, fd), 0);
     return fd;
@@ -327,7 +328,7 @@ static void test_no_manifest_of_a_failed_attempt_comes_back(void) {
     partition_options options = options_on(&device);
     partition *p = partition_open(&options, NULL, 0);
     int held = fail_to_make_segment(p, &device, 5000); /* open: no other file gets its inode */
-    while (p->segments.count < 2) append(p, &m, 1);
+    while (inside_segments(p)->count < 2) append(p, &m, 1);
     partition_release(p);
     p = reopen(&options);
     CHECK_EQUAL(partition_visible_end(p), m.count); /* promised */

@@ -1,6 +1,6 @@
 /* Power loss and the stored offsets of consumers. The messages: test_partition_power.c. */
 #include "log/files.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 #include "forgetting_disk.h"

@@ -13,9 +13,9 @@ static partition *filled(model *m, const partition_options *options) {
 }
 
 static uint32_t delete(partition *p, uint32_t count, uint32_t *deleted, bool *busy) {
-    uint32_t before = p->segments.count;
+    uint32_t before = inside_segments(p)->count;
     uint32_t status = partition_delete_segments(p, count, trash, deleted, busy);
-    CHECK_EQUAL(p->segments.count, before - *deleted);
+    CHECK_EQUAL(inside_segments(p)->count, before - *deleted);
     return status;
 }
 
@@ -29,7 +29,7 @@ static void check_rest(const model *m, partition *p) {
     CHECK_EQUAL(stats.first_offset, first);
     CHECK_EQUAL(stats.size_bytes, bytes);
     CHECK_EQUAL(stats.messages_count, m->count - first);
-    CHECK_EQUAL(stats.segments_count, p->segments.count);
+    CHECK_EQUAL(stats.segments_count, inside_segments(p)->count);
     poll_cursor cursor;
     CHECK_EQUAL(partition_poll(p, POLL_FIRST, 0, UINT32_MAX, OFFSET_CONSUMER, 1, &cursor), 0);
     CHECK_EQUAL(cursor.total_count, m->count - first);
@@ -43,7 +43,7 @@ static void test_oldest_sealed_segments_go(void) {
     partition_options options = options_of(512);
     static model m;
     partition *p = filled(&m, &options);
-    uint32_t segments = p->segments.count, deleted;
+    uint32_t segments = inside_segments(p)->count, deleted;
     bool busy;
     CHECK(segments > 10);
     CHECK_EQUAL(delete(p, 0, &deleted, &busy), 0);
@@ -55,7 +55,7 @@ static void test_oldest_sealed_segments_go(void) {
     sync_all(p);
     append(p, &m, 1, 200, 2000);
     CHECK_EQUAL(delete(p, UINT32_MAX, &deleted, &busy), 0); /* all but the active one */
-    CHECK_EQUAL(p->segments.count, 1);
+    CHECK_EQUAL(inside_segments(p)->count, 1);
     check_rest(&m, p);
     append(p, &m, 1, 200, 2000);
     check_rest(&m, p);
@@ -118,7 +118,7 @@ static void test_readers_keep_what_they_read(void) {
     CHECK_EQUAL(deleted, 4);
     CHECK(!busy);
     partition_cursor_end(&other);
-    CHECK(p->cursors == NULL);
+    CHECK(inside_cursors(p) == NULL);
     check_rest(&m, p);
     end(p, &m);
 }

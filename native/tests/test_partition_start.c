@@ -95,12 +95,12 @@ static void test_quiet_partitions_end_with_one_empty_segment(void) {
     for (int i = 0; i < 20; i++) append(p, &m, 1, 200, wall_now);
     pass(SECOND);
     clean(p);
-    CHECK(p->segments.count > 5);
+    CHECK(inside_segments(p)->count > 5);
     pass(20 * SECOND);
     clean(p);
-    CHECK_EQUAL(p->segments.count, 1);
-    CHECK_EQUAL(p->segments.items[0].count, 0);
-    CHECK_EQUAL(p->segments.items[0].start_offset, 20);
+    CHECK_EQUAL(inside_segments(p)->count, 1);
+    CHECK_EQUAL(inside_segments(p)->items[0].count, 0);
+    CHECK_EQUAL(inside_segments(p)->items[0].start_offset, 20);
     CHECK_EQUAL(stats.segments_count, 1);
     partition_close(p);
     recovered_partition found;
@@ -122,7 +122,7 @@ static void test_nothing_goes_within_a_second_of_its_acknowledgement_or_before_a
     CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
     for (int i = 0; i < 20; i++) append(p, &m, 1, 200, wall_now);
     wall_now += 1000; /* expired, yet acknowledged just now */
-    uint32_t before = p->segments.count;
+    uint32_t before = inside_segments(p)->count;
     for (int i = 0; i < 3; i++) {
         CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
         sync_all(p);
@@ -130,7 +130,7 @@ static void test_nothing_goes_within_a_second_of_its_acknowledgement_or_before_a
         CHECK(done.pending);
     }
     check_start(p, &m, 20);
-    CHECK(p->segments.count >= before);
+    CHECK(inside_segments(p)->count >= before);
     pass(SECOND - 1);
     partition_clean(p, monotonic_now, trash, &done);
     CHECK_EQUAL(done.removed, 0); /* the second begins with the look that saw them */
@@ -138,7 +138,7 @@ static void test_nothing_goes_within_a_second_of_its_acknowledgement_or_before_a
     append(p, &m, 1, 200, wall_now); /* not on the device: what a manifest says must not be ahead of it */
     partition_clean(p, monotonic_now, trash, &done);
     CHECK(done.removed > 0);
-    CHECK(p->start.synced <= p->durable_offset);
+    CHECK(inside_start(p)->synced <= inside_sync(p)->durable_end);
     end(p, &m);
 }
 
@@ -198,7 +198,7 @@ static void test_a_limit_of_messages_and_an_early_roll(void) {
     CHECK(!partition_oldest_segment(p, &oldest));
     CHECK(oldest.waits);
     CHECK_EQUAL(partition_roll_early(p), 0); /* acknowledged just now */
-    CHECK_EQUAL(p->segments.items[p->segments.count - 1].count, 1);
+    CHECK_EQUAL(inside_segments(p)->items[inside_segments(p)->count - 1].count, 1);
     partition_close(p);
     partition_release(p);
     model_free(&m);
@@ -240,8 +240,8 @@ static void test_segments_before_an_index_that_cannot_be_read_expire(void) {
     CHECK(recover_partition(options.directory, 1, no_boot, &found));
     p = partition_open(&options, found.segments, found.segments_count);
     recover_free(&found);
-    CHECK(p->segments.count > 2 && p->segments.items[1].count > 3);
-    uint64_t second = p->segments.items[1].start_offset;
+    CHECK(inside_segments(p)->count > 2 && inside_segments(p)->items[1].count > 3);
+    uint64_t second = inside_segments(p)->items[1].start_offset;
     char index[256];
     snprintf(index, sizeof(index), "%s/%020" PRIu64 ".index", options.directory, second);
     CHECK_EQUAL(truncate(index, 0), 0);
@@ -285,7 +285,7 @@ static void test_a_restart_knows_the_log_start(void) {
 
 static bool has_log(const partition *p, uint64_t start) {
     char path[512];
-    snprintf(path, sizeof path, "%s/%020" PRIu64 ".log", p->directory, start);
+    snprintf(path, sizeof path, "%s/%020" PRIu64 ".log", inside_files(p)->directory, start);
     return access(path, F_OK) == 0;
 }
 
@@ -297,7 +297,7 @@ static void test_a_lease_keeps_files_and_serves_nothing(void) {
     model_init(&m, 1000);
     partition *p = opened(&options, &limits);
     for (int i = 0; i < 12; i++) append(p, &m, 1, 300, wall_now += SECOND);
-    uint64_t second = p->segments.items[1].start_offset;
+    uint64_t second = inside_segments(p)->items[1].start_offset;
     partition_lease(p, second);
     wall_now += 60 * SECOND;
     for (int i = 0; i < 8; i++) clean(p);
@@ -310,7 +310,7 @@ static void test_a_lease_keeps_files_and_serves_nothing(void) {
     clean(p);
     CHECK_EQUAL(partition_clean(p, monotonic_now, trash, &done), 0);
     CHECK(!done.pending && done.leased_bytes == 0 && !has_log(p, second));
-    CHECK_EQUAL(p->segments.count, 1);
+    CHECK_EQUAL(inside_segments(p)->count, 1);
     partition_close(p);
     partition_release(p);
     model_free(&m);

@@ -1,7 +1,7 @@
 /* For partition tests that look inside: options with a fresh directory, one batch, sync until clean, orderly end. */
 #ifndef SHARDD_TEST_PARTITION_SUPPORT_H
 #define SHARDD_TEST_PARTITION_SUPPORT_H
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 #include "test_partition_fixture.h"
 
 static id_source ids;

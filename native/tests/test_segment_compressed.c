@@ -4,7 +4,7 @@
 
 #include "base/checksum.h"
 #include "log/blocks.h"
-#include "log/partition/inside.h"
+#include "partition_inside.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -122,7 +122,7 @@ static void test_each_that_waits_hears_what_its_own_fetch_has_brought(void) {
     segment_wait waits[THREE];
     segment_records out;
     open_compressed(true);
-    segment_set *set = &core_owned(k, NS_HERE)->p->segments;
+    segment_set *set = inside_segments(core_owned(k, NS_HERE)->p);
     for (unsigned i = 0; i + 1 < THREE; i++) flip_in(set->items[i].start_offset, blocks_entry_position(0) + 3);
     segment_want want = {SEGMENT_PART_LOG, 0, 10 * MESSAGE_BYTES};
     for (unsigned i = 0; i < THREE; i++) {

@@ -11,6 +11,13 @@
 
 #define FILE_PATH_MAX 4096u
 
+/* Where the files of one partition are. */
+typedef struct log_files {
+    const disk *disk;
+    char *directory;
+    uint64_t incarnation;
+} log_files;
+
 /* Without a free descriptor: closes cold files of the log (`cache`) and tries again, so `fd` and whatever the
  * caller still needs must be pinned, dirty or not of the log. The same for file_duplicate. */
 int file_open(const disk *d, file_cache *cache, const char *path, int flags);

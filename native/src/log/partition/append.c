@@ -20,16 +20,16 @@
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
-    if (__builtin_expect(p->producers_side.error != 0, false)) {
+    if (__builtin_expect(p->producers.side.error != 0, false)) {
         uint32_t status = partition_part_with_producers(p);
         if (status != 0) return status;
     }
-    if (p->segments.count == 0 || p->roll_pending || now_us >= p->roll_at_us) {
+    if (p->history.segments.count == 0 || p->roll.pending || now_us >= p->roll.at_us) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
-    segment *s = segment_active(&p->segments);
-    *fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    segment *s = segment_active(&p->history.segments);
+    *fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (*fd < 0) return partition_refused(p, errno);
     if (partition_must_cut(p, s) && partition_cut_back(p, s, *fd) != 0) return partition_refused(p, errno);
     return 0;
@@ -53,10 +53,12 @@ static __attribute__((noinline)) uint64_t assign_asked(const partition *p, appen
     if (distinct && timestamp == last) timestamp++;
     b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, timestamp};
     if (distinct) {
-        batch_assign_distinct(b->messages, b->count, b->first_offset, timestamp, relative, position, p->ids, entries);
+        batch_assign_distinct(b->messages, b->count, b->first_offset, timestamp, relative, position, p->ids.source,
+                              entries);
         return timestamp + b->count - 1;
     }
-    batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, position, p->ids, entries);
+    batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, position, p->ids.source,
+                 entries);
     return timestamp;
 }
 
@@ -64,34 +66,34 @@ static __attribute__((noinline)) uint64_t assign_asked(const partition *p, appen
  * cache. 0 or a status. */
 static uint32_t gather(partition *p, const segment *s, append_batch *batches, size_t count, uint64_t now_us,
                        struct iovec *parts, group *g) {
-    uint64_t timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp;
+    uint64_t timestamp = now_us > p->history.last_timestamp ? now_us : p->history.last_timestamp;
     *g = (group){.first_timestamp = timestamp, .last_timestamp = timestamp};
     while (g->batches < count && g->batches < IOV_MAX && !g->seals) {
         append_batch *b = &batches[g->batches];
         uint64_t position = s->log_bytes + g->bytes;
         if (position + b->length > UINT32_MAX) { /* index positions have 32 bits: this one goes into the next segment */
             if (g->batches > 0 || s->count == 0) break;
-            p->roll_pending = true;
+            p->roll.pending = true;
             return 0;
         }
-        index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
+        index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
         if (entries == NULL) {
             if (g->batches > 0) break;
             return partition_refused(p, errno);
         }
-        b->first_offset = p->next_offset + g->records;
+        b->first_offset = p->history.next_offset + g->records;
         uint32_t relative = (uint32_t)(s->count + g->records);
         if (__builtin_expect(b->by.asks == 0, true)) {
             batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, (uint32_t)position,
-                         p->ids, entries);
+                         p->ids.source, entries);
         } else {
-            uint64_t last = g->batches == 0 ? p->last_timestamp : timestamp;
+            uint64_t last = g->batches == 0 ? p->history.last_timestamp : timestamp;
             timestamp = assign_asked(p, b, timestamp, last, relative, (uint32_t)position, entries);
             if (g->batches == 0) g->first_timestamp = b->made.timestamp;
             g->last_timestamp = timestamp;
         }
-        p->index.count += b->count;
-        g->seals = position >= p->segment_size_bytes; /* full before this batch */
+        p->history.index.count += b->count;
+        g->seals = position >= p->roll.size_bytes; /* full before this batch */
         parts[g->batches++] = (struct iovec){.iov_base = b->messages, .iov_len = b->length};
         g->bytes += b->length;
         g->records += b->count;
@@ -103,23 +105,23 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 static inline __attribute__((always_inline)) void commit(partition *p, segment *s, const group *g) {
     bool first = s->count == 0;
     if (first) s->first_timestamp = g->first_timestamp;
-    s->last_timestamp = p->last_timestamp = g->last_timestamp;
+    s->last_timestamp = p->history.last_timestamp = g->last_timestamp;
     s->count += g->records;
     if (first) partition_plan_roll(p);
     s->log_bytes += g->bytes;
-    p->size_bytes += g->bytes;
-    p->messages += g->records;
-    p->next_offset += g->records;
-    if (p->stale_end <= partition_file_end(p, s)) p->stale_end = 0;
-    STATS_STORE(p, size_bytes, p->size_bytes);
-    STATS_STORE(p, messages_count, p->messages);
+    p->start.served_bytes += g->bytes;
+    p->start.served_messages += g->records;
+    p->history.next_offset += g->records;
+    if (p->space.stale_end <= partition_file_end(p, s)) p->space.stale_end = 0;
+    STATS_STORE(p, size_bytes, p->start.served_bytes);
+    STATS_STORE(p, messages_count, p->start.served_messages);
     if (p->level == LEVEL_DURABLE)
         STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
-    STATS_STORE(p, next_offset, p->next_offset);
-    if (index_cache_waiting(&p->index) >= INDEX_FLUSH_ENTRIES)
+    STATS_STORE(p, next_offset, p->history.next_offset);
+    if (index_cache_waiting(&p->history.index) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
-        p->roll_pending = true;
+        p->roll.pending = true;
         partition_roll(p, g->last_timestamp); /* tried again by the next append */
     }
 }
@@ -131,24 +133,24 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     int fd = -1;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, now_us, &fd);
-        segment *s = segment_active(&p->segments);
+        segment *s = segment_active(&p->history.segments);
         if (*status == 0) *status = gather(p, s, batches, count, now_us, parts + 1, &g);
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
-        if (p->allocate_ahead || g.bytes >= RESERVE_BATCH_BYTES) partition_make_space(p, s, fd, g.bytes);
-        *status = p->producers != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
+        if (p->space.allocate_ahead || g.bytes >= RESERVE_BATCH_BYTES) partition_make_space(p, s, fd, g.bytes);
+        *status = p->producers.known != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
                                              partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
         if (noted && !journal) *status = partition_write_behind(p, s, fd, parts, g.batches);
         if (*status == 0) {
-            if (p->producers != NULL) partition_keep_producers(p, batches, g.batches);
+            if (p->producers.known != NULL) partition_keep_producers(p, batches, g.batches);
             commit(p, s, &g);
             return g.batches;
         }
-        if (noted && p->producers != NULL) partition_unnote_producers(p, batches, g.batches);
-        p->index.count -= (uint32_t)g.records;
+        if (noted && p->producers.known != NULL) partition_unnote_producers(p, batches, g.batches);
+        p->history.index.count -= (uint32_t)g.records;
         return 0;
-    } while (p->roll_pending);
+    } while (p->roll.pending);
     *status = STATUS_CANNOT_WRITE_TO_FILE;
     return 0;
 }
@@ -156,18 +158,18 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
 /* ---- a large batch, in parts ---- */
 
 void partition_parts_end(partition *p) {
-    if (p->parts != NULL) free(p->parts->entries);
-    free(p->parts);
-    p->parts = NULL;
+    if (p->large != NULL) free(p->large->entries);
+    free(p->large);
+    p->large = NULL;
 }
 
 /* What is written of the batch stands where its next part has to follow. */
 static bool parts_stand(const partition *p, const append_batch *b) {
-    const append_parts *a = p->parts;
+    const large_append *a = p->large;
     if (a->messages != b->messages || a->cut || a->status != 0 || p->closed || p->state != 0) return false;
-    const segment *s = segment_active(&p->segments);
-    return s->start_offset == a->segment && s->log_bytes == a->log_end && p->next_offset == a->first_offset &&
-           p->last_timestamp <= a->timestamp && p->journal.length == 0 && !p->roll_pending;
+    const segment *s = segment_active(&p->history.segments);
+    return s->start_offset == a->segment && s->log_bytes == a->log_end && p->history.next_offset == a->first_offset &&
+           p->history.last_timestamp <= a->timestamp && p->journal.length == 0 && !p->roll.pending;
 }
 
 /* False: it goes in one write, or it will be told there why it cannot be written. */
@@ -175,60 +177,61 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
     int fd;
     partition_parts_end(p);
     if (make_ready(p, now_us, &fd) != 0 || partition_save(p) != 0) return false;
-    const segment *s = segment_active(&p->segments);
+    const segment *s = segment_active(&p->history.segments);
     bool distinct = b->by.asks & APPEND_DISTINCT;
     if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
-        p->roll_pending = s->count > 0;
-        if (!p->roll_pending || make_ready(p, now_us, &fd) != 0) return false;
-        s = segment_active(&p->segments);
+        p->roll.pending = s->count > 0;
+        if (!p->roll.pending || make_ready(p, now_us, &fd) != 0) return false;
+        s = segment_active(&p->history.segments);
     }
-    p->parts = malloc(sizeof *p->parts);
-    if (p->parts == NULL) return false;
-    *p->parts = (append_parts){.messages = b->messages,
+    p->large = malloc(sizeof *p->large);
+    if (p->large == NULL) return false;
+    *p->large = (large_append){.messages = b->messages,
                                .segment = s->start_offset,
                                .log_end = s->log_bytes,
-                               .first_offset = p->next_offset,
-                               .timestamp = now_us > p->last_timestamp ? now_us : p->last_timestamp + distinct,
-                               .entries = malloc((size_t)b->count * sizeof *p->parts->entries)};
-    if (p->parts->entries != NULL) return true;
+                               .first_offset = p->history.next_offset,
+                               .timestamp = now_us > p->history.last_timestamp ? now_us
+                                                                               : p->history.last_timestamp + distinct,
+                               .entries = malloc((size_t)b->count * sizeof *p->large->entries)};
+    if (p->large->entries != NULL) return true;
     partition_parts_end(p);
     return false;
 }
 
 /* Whole records up to the end of the part; one that is longer, too. */
 static void parts_assign(partition *p, const append_batch *b) {
-    append_parts *a = p->parts;
+    large_append *a = p->large;
     uint64_t end = a->assigned;
     uint32_t count = 0;
     for (; a->records + count < b->count && end - a->written < APPEND_PART_BYTES; count++)
         end += (uint64_t)RECORD_HEADER_SIZE + load_u32(b->messages + end + 48) + load_u32(b->messages + end + 52);
     if (count == 0) return;
-    uint32_t relative = (uint32_t)(segment_active(&p->segments)->count + a->records);
+    uint32_t relative = (uint32_t)(segment_active(&p->history.segments)->count + a->records);
     uint32_t position = (uint32_t)(a->log_end + a->assigned);
     if (b->by.asks & APPEND_DISTINCT)
         batch_assign_distinct(b->messages + a->assigned, count, a->first_offset + a->records, a->timestamp + a->records,
-                              relative, position, p->ids, a->entries + a->records);
+                              relative, position, p->ids.source, a->entries + a->records);
     else
         batch_assign(b->messages + a->assigned, end - a->assigned, count, a->first_offset + a->records, a->timestamp,
-                     relative, position, p->ids, a->entries + a->records);
+                     relative, position, p->ids.source, a->entries + a->records);
     a->records += count;
     a->assigned = end;
 }
 
 /* Once more from the front, when a roll or a change of the level has cut it. Only once: it must come to an end. */
 static bool parts_begin_anew(partition *p, const append_batch *b, uint64_t now_us) {
-    if (p->parts->messages != b->messages || p->parts->status != 0 || p->parts->anew || !parts_begin(p, b, now_us))
+    if (p->large->messages != b->messages || p->large->status != 0 || p->large->anew || !parts_begin(p, b, now_us))
         return false;
-    p->parts->anew = true;
+    p->large->anew = true;
     return true;
 }
 
 bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
-    if (p->parts == NULL ? !parts_begin(p, b, now_us) : !parts_stand(p, b) && !parts_begin_anew(p, b, now_us))
+    if (p->large == NULL ? !parts_begin(p, b, now_us) : !parts_stand(p, b) && !parts_begin_anew(p, b, now_us))
         return false;
-    append_parts *a = p->parts;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    large_append *a = p->large;
+    segment *s = segment_active(&p->history.segments);
+    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (fd < 0) {
         a->status = partition_refused(p, errno);
         return false;
@@ -237,36 +240,36 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     uint64_t length = a->assigned - a->written, at = a->log_end + a->written, written;
     if (length > APPEND_PART_BYTES) length = APPEND_PART_BYTES;
     struct iovec part = {.iov_base = b->messages + a->written, .iov_len = length};
-    if (!p->allocate_ahead) partition_make_space(p, s, fd, a->written + length);
+    if (!p->space.allocate_ahead) partition_make_space(p, s, fd, a->written + length);
     s->log_dirty = true;
     partition_dirty_active(p);
-    if (file_write(p->disk, fd, &part, 1, at, &written) != 0) {
+    if (file_write(p->files.disk, fd, &part, 1, at, &written) != 0) {
         a->status = partition_undo_write(p, s, fd, at + written);
         return false;
     }
-    if (at + length > p->stale_end) p->stale_end = at + length;
-    p->stale_zeroed = false;
+    if (at + length > p->space.stale_end) p->space.stale_end = at + length;
+    p->space.stale_zeroed = false;
     a->written += length;
     return a->written < b->length;
 }
 
 /* 1: the batch is written and becomes visible. 0: not, with a status when it is refused. */
 static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
-    append_parts *a = p->parts;
+    large_append *a = p->large;
     size_t done = 0;
     if (a->messages == b->messages) *status = a->status;
     if (parts_stand(p, b) && a->written == b->length) {
-        index_entry *entries = index_cache_reserve(&p->index, b->count, INDEX_CACHE_MAX);
-        segment *s = segment_active(&p->segments);
+        index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
+        segment *s = segment_active(&p->history.segments);
         if (entries == NULL) {
             *status = partition_refused(p, errno);
         } else {
             memcpy(entries, a->entries, (size_t)b->count * sizeof *entries);
-            p->index.count += b->count;
+            p->history.index.count += b->count;
             b->first_offset = a->first_offset;
             b->status = 0;
             if (b->by.asks != 0) b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, a->timestamp};
-            bool seals = s->log_bytes >= p->segment_size_bytes;
+            bool seals = s->log_bytes >= p->roll.size_bytes;
             uint64_t last = a->timestamp + (b->by.asks & APPEND_DISTINCT ? b->count - 1 : 0);
             commit(p, s, &(group){1, b->length, b->count, a->timestamp, last, seals});
             done = 1;
@@ -279,12 +282,12 @@ static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
 void partition_append(partition *p, append_batch *batches, size_t count, uint64_t now_us) {
     size_t done = 0;
     uint32_t status = 0;
-    if (p->parts != NULL) done = parts_finish(p, batches, &status);
+    if (p->large != NULL) done = parts_finish(p, batches, &status);
     while (done < count && status == 0) {
         size_t n = append_group(p, batches + done, count - done, now_us, &status);
         for (size_t i = 0; i < n; i++) batches[done + i].status = 0;
         done += n;
     }
     for (; done < count; done++) batches[done].status = status;
-    ASSERT(partition_visible_end(p) <= p->next_offset && p->durable_offset <= p->next_offset);
+    ASSERT(partition_visible_end(p) <= p->history.next_offset && p->sync.durable_end <= p->history.next_offset);
 }

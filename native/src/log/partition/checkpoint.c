@@ -8,29 +8,30 @@
 
 int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us) {
     char path[FILE_PATH_MAX];
-    segment_manifest_path(&p->segments, p->next_offset, path, sizeof(path));
-    manifest m = {.incarnation = p->incarnation,
-                  .start_offset = p->next_offset,
+    segment_manifest_path(&p->history.segments, p->history.next_offset, path, sizeof(path));
+    manifest m = {.incarnation = p->files.incarnation,
+                  .start_offset = p->history.next_offset,
                   .born_at = born_at,
                   .counted_us = counted_us,
-                  .log_start_offset = p->segments.count > 0 ? partition_known_start(p) : p->next_offset};
+                  .log_start_offset = p->history.segments.count > 0 ? partition_known_start(p)
+                                                                    : p->history.next_offset};
     uint64_t log_start = m.log_start_offset;
-    p->checkpoint = p->checkpoint_target = (manifest_checkpoint){0};
-    p->checkpoint_written_bytes = 0;
-    if (manifest_make(p->disk, p->segments.files, path, &m) != 0) return -1;
+    p->checkpoint.done = p->checkpoint.target = (manifest_checkpoint){0};
+    p->checkpoint.written_bytes = 0;
+    if (manifest_make(p->files.disk, p->history.segments.files, path, &m) != 0) return -1;
     p->start.written = log_start;
     return 0;
 }
 
 void partition_checkpoint_begin(partition *p, bool covers) {
-    const segment *s = segment_active(&p->segments);
-    p->checkpoint_target = (manifest_checkpoint){0};
-    if (covers && s != NULL && p->journal.length == 0 && index_cache_waiting(&p->index) == 0)
-        p->checkpoint_target = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
+    const segment *s = segment_active(&p->history.segments);
+    p->checkpoint.target = (manifest_checkpoint){0};
+    if (covers && s != NULL && p->journal.length == 0 && index_cache_waiting(&p->history.index) == 0)
+        p->checkpoint.target = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
 }
 
 void partition_checkpoint_done(partition *p) {
-    if (p->checkpoint_target.count == 0) return;
-    p->checkpoint = p->checkpoint_target;
-    if (p->checkpoint.log_bytes - p->checkpoint_written_bytes >= CHECKPOINT_BYTES) partition_checkpoint_write(p);
+    if (p->checkpoint.target.count == 0) return;
+    p->checkpoint.done = p->checkpoint.target;
+    if (p->checkpoint.done.log_bytes - p->checkpoint.written_bytes >= CHECKPOINT_BYTES) partition_checkpoint_write(p);
 }

@@ -12,37 +12,37 @@
 
 /* What was acknowledged a second ago by a clock that nobody sets, or at most a quarter more than that. */
 static void settle(partition *p, int64_t now) {
-    const unsigned looks = sizeof(p->start.settling) / sizeof(p->start.settling[0]);
+    const unsigned looks = sizeof(p->retention.settling) / sizeof(p->retention.settling[0]);
     const uint64_t end = partition_visible_end(p); /* a sync that failed takes it back: later ones have a second anew */
     unsigned oldest = 0;
     int64_t newest_us = 0;
-    if (p->start.settled > end) p->start.settled = end;
+    if (p->retention.settled > end) p->retention.settled = end;
     for (unsigned i = 0; i < looks; i++) {
-        if (p->start.settling[i].end > end) p->start.settling[i].end = end;
-        int64_t at_us = p->start.settling[i].at_us;
-        if (at_us != 0 && now - at_us >= SETTLE_US && p->start.settling[i].end > p->start.settled)
-            p->start.settled = p->start.settling[i].end;
-        if (at_us < p->start.settling[oldest].at_us) oldest = i;
+        if (p->retention.settling[i].end > end) p->retention.settling[i].end = end;
+        int64_t at_us = p->retention.settling[i].at_us;
+        if (at_us != 0 && now - at_us >= SETTLE_US && p->retention.settling[i].end > p->retention.settled)
+            p->retention.settled = p->retention.settling[i].end;
+        if (at_us < p->retention.settling[oldest].at_us) oldest = i;
         if (at_us > newest_us) newest_us = at_us;
     }
     if (newest_us != 0 && now - newest_us < SETTLE_US / (int64_t)looks) return;
-    p->start.settling[oldest].at_us = now;
-    p->start.settling[oldest].end = end;
+    p->retention.settling[oldest].at_us = now;
+    p->retention.settling[oldest].end = end;
 }
 
 /* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by
  * itself is tried again here; meanwhile all stored offsets count as behind. */
-static bool known_to_hold(partition *p) { return partition_have_offsets(p) == 0 || side_passes(p->offsets_side.error); }
+static bool known_to_hold(partition *p) { return partition_have_offsets(p) == 0 || side_passes(p->offsets.side.error); }
 
 /* Stored offsets hold back what a limit by size or count wants to go for as long as the topic says. */
 static bool limit_start(partition *p, uint64_t wanted) {
     uint64_t now = expiry_clock_now(p->clock);
-    if (wanted > p->start.settled) wanted = p->start.settled;
+    if (wanted > p->retention.settled) wanted = p->retention.settled;
     if (wanted <= partition_first_offset(p)) return true;
     bool held;
     if (!known_to_hold(p)) return partition_move_start(p, wanted), true;
-    if (!partition_unless_held(p, now, p->limits.size_held_us, &wanted, &held)) return false;
-    p->start.limit_held |= held;
+    if (!partition_unless_held(p, now, p->retention.limits.size_held_us, &wanted, &held)) return false;
+    p->retention.limit_held |= held;
     partition_move_start(p, wanted);
     return true;
 }
@@ -51,14 +51,16 @@ static bool limit_start(partition *p, uint64_t wanted) {
  * its bytes) push out no message that can. */
 static void limit_count(partition *p) {
     uint64_t wanted;
-    if (p->limits.messages_max == 0 || p->messages <= p->limits.messages_max) return;
-    bool known = partition_last_whole(p, p->next_offset, p->limits.messages_max, &wanted);
-    p->missing.want.length = 0; /* an index that cannot be read now is asked for again by the next step */
+    if (p->retention.limits.messages_max == 0 || p->start.served_messages <= p->retention.limits.messages_max) return;
+    bool known = partition_last_whole(p, p->history.next_offset, p->retention.limits.messages_max, &wanted);
+    p->history.missing.want.length = 0; /* an index that cannot be read now is asked for again by the next step */
     if (known) limit_start(p, wanted);
 }
 
 static void limit_bytes(partition *p) {
-    for (unsigned n = 0; n < DROPPED_MAX && p->limits.bytes_max > 0 && p->size_bytes > p->limits.bytes_max; n++)
+    for (unsigned n = 0;
+         n < DROPPED_MAX && p->retention.limits.bytes_max > 0 && p->start.served_bytes > p->retention.limits.bytes_max;
+         n++)
         if (partition_drop_oldest(p) == 0) return;
 }
 
@@ -74,23 +76,24 @@ static bool is_astray(const partition *p, const segment *s, uint64_t age, uint64
 
 /* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
 static void roll_on_age(partition *p) {
-    const segment *s = segment_active(&p->segments);
-    bool aged = p->limits.expiry_us > 0 || p->roll_at_us != UINT64_MAX;
-    if (!aged || s == NULL || s->count == 0 || p->roll_pending) return;
+    const segment *s = segment_active(&p->history.segments);
+    bool aged = p->retention.limits.expiry_us > 0 || p->roll.at_us != UINT64_MAX;
+    if (!aged || s == NULL || s->count == 0 || p->roll.pending) return;
     uint64_t now = expiry_clock_now(p->clock);
-    bool expired = p->limits.expiry_us > 0 && has_aged(p, s, p->limits.expiry_us, now);
-    bool astray = is_astray(p, s, p->limits.expiry_us, now) || is_astray(p, s, p->limits.segment_age_us, now);
-    bool old = p->roll_at_us <= now && has_aged(p, s, p->limits.segment_age_us, now);
+    bool expired = p->retention.limits.expiry_us > 0 && has_aged(p, s, p->retention.limits.expiry_us, now);
+    bool astray = is_astray(p, s, p->retention.limits.expiry_us, now) ||
+                  is_astray(p, s, p->retention.limits.segment_age_us, now);
+    bool old = p->roll.at_us <= now && has_aged(p, s, p->retention.limits.segment_age_us, now);
     if (!expired && !astray && !old) return;
-    p->roll_pending = partition_roll(p, now) != 0; /* tried again by the next append */
+    p->roll.pending = partition_roll(p, now) != 0; /* tried again by the next append */
 }
 
-void partition_lease(partition *p, uint64_t offset) { p->start.leased = offset; }
+void partition_lease(partition *p, uint64_t offset) { p->retention.leased = offset; }
 
 /* The first of the segments before the log start whose files stay for a reader. */
 static uint32_t first_leased(const partition *p) {
     uint32_t i = 0;
-    while (i < p->start.hidden && p->segments.items[i + 1].start_offset <= p->start.leased) i++;
+    while (i < p->start.hidden && p->history.segments.items[i + 1].start_offset <= p->retention.leased) i++;
     return i;
 }
 
@@ -99,9 +102,10 @@ static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed
     uint64_t reading = partition_first_read(p);
     uint32_t status = 0, leased = first_leased(p);
     while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < leased) {
-        segment *s = &p->segments.items[*removed];
+        segment *s = &p->history.segments.items[*removed];
         uint64_t end = s[1].start_offset;
-        if (end > p->start.synced || end > p->start.settled || reading < end || partition_window_holds(p, end)) break;
+        if (end > p->start.synced || end > p->retention.settled || reading < end || partition_window_holds(p, end))
+            break;
         if (partition_remove_files(p, s, trash)) ++*removed;
         else status = STATUS_CANNOT_DELETE_FILE;
     }
@@ -112,23 +116,24 @@ static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed
 uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out) {
     *out = (partition_cleaned){0};
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    if (p->state != 0 || p->segments.count == 0) return p->state;
+    if (p->state != 0 || p->history.segments.count == 0) return p->state;
     settle(p, monotonic_us);
-    out->held = p->start.limit_held; /* since the step before, by the size of the topic */
-    p->start.limit_held = false;
+    out->held = p->retention.limit_held; /* since the step before, by the size of the topic */
+    p->retention.limit_held = false;
     partition_expire_due(p);
     limit_count(p);
     limit_bytes(p);
     roll_on_age(p);
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
-    for (uint32_t i = first_leased(p); i < p->start.hidden; i++) out->leased_bytes += p->segments.items[i].log_bytes;
-    out->held |= p->start.held || p->start.limit_held;
-    out->ahead = partition_is_ahead(p, p->last_timestamp, partition_now(p));
-    uint64_t passed = p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : UINT64_MAX;
+    for (uint32_t i = first_leased(p); i < p->start.hidden; i++)
+        out->leased_bytes += p->history.segments.items[i].log_bytes;
+    out->held |= p->retention.held || p->retention.limit_held;
+    out->ahead = partition_is_ahead(p, p->history.last_timestamp, partition_now(p));
+    uint64_t passed = p->offsets.side.error == 0 ? offsets_lowest(&p->offsets.table) : UINT64_MAX;
     out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
-    uint64_t end = p->start.hidden > 0 ? p->segments.items[1].start_offset : 0;
-    out->unsynced = end > p->start.synced && end <= p->start.settled;
+    uint64_t end = p->start.hidden > 0 ? p->history.segments.items[1].start_offset : 0;
+    out->unsynced = end > p->start.synced && end <= p->retention.settled;
     out->pending = p->start.hidden > 0 || p->start.written < p->start.offset;
     return status;
 }
@@ -136,39 +141,40 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
 /* ---- by size: the caller chooses the partition ---- */
 
 static bool may_drop(partition *p) {
-    uint64_t end = p->segments.items[p->start.hidden + 1].start_offset, wanted = end;
+    uint64_t end = p->history.segments.items[p->start.hidden + 1].start_offset, wanted = end;
     uint64_t now = expiry_clock_now(p->clock);
-    bool held = false, free = end <= p->start.settled;
-    if (free && known_to_hold(p)) free = partition_unless_held(p, now, p->limits.size_held_us, &wanted, &held);
-    p->start.limit_held |= held;
+    bool held = false, free = end <= p->retention.settled;
+    if (free && known_to_hold(p))
+        free = partition_unless_held(p, now, p->retention.limits.size_held_us, &wanted, &held);
+    p->retention.limit_held |= held;
     return free && wanted == end;
 }
 
 bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){0};
-    if (p->closed || p->state != 0 || p->segments.count == 0) return false;
-    segment *s = &p->segments.items[p->start.hidden];
+    if (p->closed || p->state != 0 || p->history.segments.count == 0) return false;
+    segment *s = &p->history.segments.items[p->start.hidden];
     uint64_t first = partition_counted(p, s, s->first_timestamp, partition_now(p));
     *out = (partition_oldest){.first_timestamp = first,
-                              .bytes = s->log_bytes - p->start.bytes,
-                              .only_active = p->start.hidden + 1 == p->segments.count};
+                              .bytes = s->log_bytes - p->start.hidden_bytes,
+                              .only_active = p->start.hidden + 1 == p->history.segments.count};
     const segment *next = out->only_active ? NULL : s + 1;
-    out->waits = (next != NULL ? next->start_offset : p->next_offset) > p->start.settled;
+    out->waits = (next != NULL ? next->start_offset : p->history.next_offset) > p->retention.settled;
     return !out->only_active && may_drop(p);
 }
 
 uint64_t partition_drop_oldest(partition *p) {
     partition_oldest oldest;
     if (!partition_oldest_segment(p, &oldest)) return 0;
-    uint64_t before = p->size_bytes;
-    partition_move_start(p, p->segments.items[p->start.hidden + 1].start_offset);
-    return before - p->size_bytes;
+    uint64_t before = p->start.served_bytes;
+    partition_move_start(p, p->history.segments.items[p->start.hidden + 1].start_offset);
+    return before - p->start.served_bytes;
 }
 
 bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t *value) {
     const offset_entry *slowest = NULL;
-    for (uint32_t i = 0; i < p->offsets.capacity; i++) {
-        const offset_entry *e = &p->offsets.entries[i];
+    for (uint32_t i = 0; i < p->offsets.table.capacity; i++) {
+        const offset_entry *e = &p->offsets.table.entries[i];
         if (e->kind != 0 && (slowest == NULL || e->value < slowest->value)) slowest = e;
     }
     if (slowest == NULL) return false;
@@ -180,10 +186,10 @@ bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t
 
 uint32_t partition_roll_early(partition *p) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    const segment *s = segment_active(&p->segments);
-    if (p->state != 0 || s == NULL || s->count == 0 || p->roll_pending || p->start.settled < p->next_offset)
+    const segment *s = segment_active(&p->history.segments);
+    if (p->state != 0 || s == NULL || s->count == 0 || p->roll.pending || p->retention.settled < p->history.next_offset)
         return p->state;
-    uint32_t status = partition_roll(p, p->last_timestamp);
-    p->roll_pending = status != 0;
+    uint32_t status = partition_roll(p, p->history.last_timestamp);
+    p->roll.pending = status != 0;
     return status;
 }

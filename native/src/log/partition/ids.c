@@ -12,24 +12,24 @@
 #define EXPIRE_STEP 1024u /* ids that leave for their age in one step, or twice what comes */
 #define LOADED_BYTES 24u
 
-bool partition_has_window(const partition *p) { return p->window != NULL; }
+bool partition_has_window(const partition *p) { return p->ids.window != NULL; }
 
 bool partition_set_window(partition *p, id_memory *memory, uint64_t entries_max, uint64_t age_us) {
     if (entries_max == 0) {
-        if (p->window != NULL) id_window_free(p->window);
-        free(p->window);
-        p->window = NULL;
+        if (p->ids.window != NULL) id_window_free(p->ids.window);
+        free(p->ids.window);
+        p->ids.window = NULL;
         return true;
     }
-    if (p->window != NULL) return id_window_change(p->window, entries_max, age_us);
-    p->window = malloc(sizeof *p->window);
-    if (p->window == NULL) return false;
-    id_window_open(p->window, memory, entries_max, age_us);
+    if (p->ids.window != NULL) return id_window_change(p->ids.window, entries_max, age_us);
+    p->ids.window = malloc(sizeof *p->ids.window);
+    if (p->ids.window == NULL) return false;
+    id_window_open(p->ids.window, memory, entries_max, age_us);
     return true;
 }
 
 bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
-    id_window *w = p->window;
+    id_window *w = p->ids.window;
     ASSERT(w != NULL && p->clock != NULL);
     if (!id_window_reserve(w, count)) return false;
     uint32_t hashes[ID_GROUP_MAX];
@@ -51,14 +51,14 @@ bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
 }
 
 void partition_expire_ids(partition *p, uint64_t now_us) {
-    if (p->window != NULL) id_window_expire(p->window, now_us, 0);
+    if (p->ids.window != NULL) id_window_expire(p->ids.window, now_us, 0);
 }
 
 bool partition_reserve_ids(partition *p, uint64_t count, uint64_t now_us) {
-    if (p->window == NULL) return true;
+    if (p->ids.window == NULL) return true;
     uint64_t leave = count * 2 > EXPIRE_STEP ? count * 2 : EXPIRE_STEP;
-    id_window_expire(p->window, now_us, leave < UINT32_MAX ? (uint32_t)leave : UINT32_MAX);
-    return id_window_reserve(p->window, count);
+    id_window_expire(p->ids.window, now_us, leave < UINT32_MAX ? (uint32_t)leave : UINT32_MAX);
+    return id_window_reserve(p->ids.window, count);
 }
 
 static uint64_t size_of(const uint8_t *record) {
@@ -77,17 +77,18 @@ static void look_ahead(partition *p, const append_batch *b, size_t behind, const
             uint8_t *record = b->messages + at;
             at += size_of(record);
             g->fresh[g->count] = load_u64(record + 8) == 0 && load_u64(record + 16) == 0;
-            if (g->fresh[g->count]) id_source_write(p->ids, record + 8);
+            if (g->fresh[g->count]) id_source_write(p->ids.source, record + 8);
             const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
-            if (p->window != NULL) g->hashes[g->count] = id_window_hash(p->window, id);
+            if (p->ids.window != NULL) g->hashes[g->count] = id_window_hash(p->ids.window, id);
         }
         if (behind == 0 || g->count == most) break;
     }
-    if (p->window != NULL) id_window_prepare(p->window, g->count + 1); /* the next batch looks how old the oldest is */
+    if (p->ids.window != NULL)
+        id_window_prepare(p->ids.window, g->count + 1); /* the next batch looks how old the oldest is */
 }
 
 static void filter_group(partition *p, append_batch *b, id_filter *f, id_group *g, uint32_t most, uint64_t time_us) {
-    id_window *w = p->window;
+    id_window *w = p->ids.window;
     for (; most > 0 && f->read < b->count && g->used < g->count; most--, f->read++, g->used++) {
         uint8_t *record = b->messages + f->read_bytes;
         uint64_t size = size_of(record);
@@ -119,11 +120,11 @@ void partition_filter_skips(id_group *g, uint32_t count) {
 }
 
 void partition_take_back_ids(partition *p, uint64_t count) {
-    if (p->window != NULL) id_window_take_back(p->window, count);
+    if (p->ids.window != NULL) id_window_take_back(p->ids.window, count);
 }
 
 bool partition_window_holds(partition *p, uint64_t end) {
-    if (p->window == NULL) return false;
-    id_window_expire(p->window, expiry_clock_steady(p->clock), EXPIRE_STEP);
-    return p->next_offset - p->window->count < end && p->window->count > 0;
+    if (p->ids.window == NULL) return false;
+    id_window_expire(p->ids.window, expiry_clock_steady(p->clock), EXPIRE_STEP);
+    return p->history.next_offset - p->ids.window->count < end && p->ids.window->count > 0;
 }

@@ -5,47 +5,47 @@
 
 uint64_t partition_namespace(const partition *p) { return p->ns; }
 
-uint64_t partition_incarnation(const partition *p) { return p->incarnation; }
+uint64_t partition_incarnation(const partition *p) { return p->files.incarnation; }
 
-uint64_t partition_next_offset(const partition *p) { return p->next_offset; }
+uint64_t partition_next_offset(const partition *p) { return p->history.next_offset; }
 
-bool partition_is_sparse(const partition *p) { return p->sparse; }
+bool partition_is_sparse(const partition *p) { return p->history.sparse; }
 
 uint64_t partition_active_start(const partition *p) {
-    return p->segments.count > 0 ? segment_active(&p->segments)->start_offset : p->next_offset;
+    return p->history.segments.count > 0 ? segment_active(&p->history.segments)->start_offset : p->history.next_offset;
 }
 
 bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
-    const segment *s = segment_find(&p->segments, start);
-    if (s == NULL || s == segment_active(&p->segments)) return false;
+    const segment *s = segment_find(&p->history.segments, start);
+    if (s == NULL || s == segment_active(&p->history.segments)) return false;
     *next = s[1].start_offset;
     return true;
 }
 
-uint64_t partition_size_bytes(const partition *p) { return p->size_bytes; }
+uint64_t partition_size_bytes(const partition *p) { return p->start.served_bytes; }
 
-uint64_t partition_messages(const partition *p) { return p->messages; }
+uint64_t partition_messages(const partition *p) { return p->start.served_messages; }
 
 uint32_t partition_state(const partition *p) { return p->state; }
 
 partition_level partition_level_of(const partition *p) { return p->level; }
 
-uint64_t partition_suspect(const partition *p) { return p->suspect; }
+uint64_t partition_suspect(const partition *p) { return p->history.suspect; }
 
 uint64_t partition_segment_of(const partition *p, uint64_t offset) {
-    const segment *s = segment_find(&p->segments, offset);
+    const segment *s = segment_find(&p->history.segments, offset);
     return s != NULL ? s->start_offset : 0;
 }
 
-uint32_t partition_segment_count(const partition *p) { return p->segments.count; }
+uint32_t partition_segment_count(const partition *p) { return p->history.segments.count; }
 
 bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
-    if (i >= p->segments.count) return false;
-    const segment *s = &p->segments.items[i];
-    bool active = i + 1 == p->segments.count;
+    if (i >= p->history.segments.count) return false;
+    const segment *s = &p->history.segments.items[i];
+    bool active = i + 1 == p->history.segments.count;
     *out = (segment_info){.start_offset = s->start_offset,
                           .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
-                          .count = active ? s->count - p->journal.count : s->count,
+                          .count = active ? s->count - p->journal.records : s->count,
                           .first_timestamp = s->first_timestamp,
                           .last_timestamp = s->last_timestamp,
                           .absent = s->absent,
@@ -55,12 +55,12 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
 }
 
 bool partition_change_layout(partition *p, uint64_t start_offset, const segment_layout *layout) {
-    segment *s = segment_find(&p->segments, start_offset);
-    bool sealed = s != NULL && s->start_offset == start_offset && s != segment_active(&p->segments);
+    segment *s = segment_find(&p->history.segments, start_offset);
+    bool sealed = s != NULL && s->start_offset == start_offset && s != segment_active(&p->history.segments);
     return sealed && !p->closed && segment_change_layout(s, layout);
 }
 
 void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_timestamp) {
-    segment *s = segment_find(&p->segments, start_offset);
+    segment *s = segment_find(&p->history.segments, start_offset);
     if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
 }

@@ -1,13 +1,22 @@
 /* What a partition is made of; private to this folder. */
 #ifndef SHARDD_PARTITION_INSIDE_H
 #define SHARDD_PARTITION_INSIDE_H
-#include "log/id_window.h"
-#include "log/index_cache.h"
-#include "log/manifest.h"
-#include "log/offsets.h"
-#include "log/partition.h"
 #include "base/status.h"
-#include "log/segment.h"
+#include "log/files.h"
+#include "log/partition.h"
+#include "log/partition/checkpoint.h"
+#include "log/partition/damage_map.h"
+#include "log/partition/history.h"
+#include "log/partition/journal.h"
+#include "log/partition/large_append.h"
+#include "log/partition/log_start.h"
+#include "log/partition/message_ids.h"
+#include "log/partition/producer_guard.h"
+#include "log/partition/retention.h"
+#include "log/partition/roll_plan.h"
+#include "log/partition/space.h"
+#include "log/partition/stored_offsets.h"
+#include "log/partition/sync_progress.h"
 
 #define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */
 #define DAMAGED_MAX 1024u               /* ranges known to be damaged */
@@ -22,123 +31,33 @@
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
     } while (0)
 
-/* A file beside the log that could not be read. */
-typedef struct partition_side {
-    int error;       /* 0: it could */
-    int64_t next_us; /* when it is tried again, at the earliest */
-} partition_side;
-/* Whether it is time to try once more what has failed. */
-bool side_is_due(partition_side *side);
-void side_failed(partition_side *side, int error);
-/* Room, descriptors, memory: an error that passes by itself. */
-bool side_passes(int error);
-/* Not made by this server, or not for it: never moved. */
-bool side_is_foreign(int error);
-
-/* A large batch on its way (partition_append_part). What is written of it stands behind the records of the active
- * segment, as what a failed write leaves: nobody sees it, and who appends something else cuts it. */
-typedef struct append_parts {
-    const uint8_t *messages;
-    uint64_t segment, log_end; /* where it was begun: start of the active segment, its bytes, the next offset */
-    uint64_t first_offset, timestamp;
-    uint64_t assigned, written; /* bytes */
-    uint32_t records;           /* assigned */
-    index_entry *entries;       /* of these */
-    bool cut;                   /* it does not stand there any more */
-    bool anew;                  /* it was begun a second time */
-    uint32_t status;            /* why a part could not be written */
-} append_parts;
-
+/* Members that every send and every poll touches come first. */
 struct partition {
-    uint64_t ns;
-    uint64_t incarnation;
-    char *directory;
-    const disk *disk;
-    struct room *room;
-    partition_stats *stats;
-    id_source *ids;
-    uint64_t segment_size_bytes; /* at which segments are sealed, */
-    uint64_t default_size_bytes; /* without a limit of its own */
-    uint64_t roll_at_us;         /* when the active segment is too old to grow; UINT64_MAX: never, or it is empty */
+    uint32_t state; /* 0, or the status that ended all writes */
     partition_level level;
-    uint32_t damaged_count;
-
-    uint64_t next_offset;
-    uint64_t size_bytes;     /* from the log start on */
-    uint64_t messages;       /* the same */
-    uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
-    segment_set segments;
-    index_cache index;     /* of the active segment */
-    uint64_t reserved_end; /* blocks of the active .log are there up to here; 0: not known */
-    uint64_t stale_end;    /* the active .log has bytes behind its records up to here; 0: none */
-    bool stale_zeroed;     /* they are zero, hence no records: allocated ahead, or what a failed write left */
-    bool allocate_ahead;   /* at `durable`, until the file system refuses; again with the next segment */
-    bool reserve_ahead;    /* the same at the other levels */
-    bool roll_pending;     /* the active segment is sealed, the next one could not be made yet */
-    bool sparse;           /* a segment has, or had, offsets without a record */
-    bool covers_producers; /* the running sync brings log and producers to the device */
-    bool unproduced;       /* it had no record when it was opened */
-    append_parts *parts;   /* NULL: there is no large batch on its way */
-
-    damaged_range *damaged; /* ascending; NULL until the first */
-    uint64_t suspect;       /* start of the segment whose index was last seen to contradict its log */
-    struct {                /* what the running poll or window misses; length 0: nothing */
-        segment_want want;
-        uint64_t segment; /* its start */
-    } missing;
-    struct {
-        uint8_t *bytes; /* the last records of the active segment; the file ends before them */
-        size_t capacity;
-        uint64_t length, count; /* bytes, records */
-        uint64_t messages_max, bytes_max;
-        journal_memory *memory;
-    } journal;
-    offsets offsets;
-    partition_side offsets_side, producers_side;
-    uint64_t opened_end;  /* of the log when it was opened: no stored offset of that time is above it */
-    id_window *window;    /* NULL: ids are not compared */
-    producers *producers; /* NULL: none has sent anything */
-    producer_memory *producing;
-    poll_cursor *cursors; /* of answers on their way */
-
-    uint64_t durable_offset;
-    uint64_t sync_target;      /* durable_offset when the running sync succeeds */
-    uint32_t dirty_from;       /* no segment before this place is dirty */
-    uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
-    bool marker_dirty;         /* the incarnation marker is not known to be on the device */
-    bool sync_running, sync_failed;
-    uint64_t found_end;  /* `durable`: readable without a sync (that at opening failed, the level changed); or 0 */
-    int sync_open_error; /* of the device: a file that the running sync needs cannot be opened */
-    bool sync_covers;    /* the running sync has all names, logs and offsets */
-
-    /* Of the active segment: what a complete sync has brought to the device, and what the running one will have. */
-    manifest_checkpoint checkpoint, checkpoint_target;
-    uint64_t checkpoint_written_bytes; /* what its manifest knows */
-
-    struct {                      /* where the log begins for everybody (start.c) */
-        uint64_t offset;          /* 0, or the log start: what lies before it is gone, or waits for that */
-        uint32_t hidden;          /* segments wholly before it */
-        uint64_t bytes, count;    /* before it in its own segment, bytes and records */
-        uint64_t expires_at_us;   /* no message expires before; UINT64_MAX: there is no expiry */
-        uint64_t written, synced; /* as the manifests have it; on the device */
-        uint64_t sync_target;     /* `synced` when the running sync succeeds */
-        uint64_t settled;         /* acknowledged more than a second ago */
-        struct {
-            uint64_t end; /* what was acknowledged then */
-            int64_t at_us;
-        } settling[4];   /* looks of the last second */
-        bool held;       /* stored offsets hold back what has expired */
-        bool limit_held; /* and what a size or a count wants to go, since the last step */
-        uint64_t leased; /* files with messages from there on stay for a reader */
-    } start;
-    partition_limits limits;
-    expiry_clock *clock;
-
     bool closed;
-    bool unreadable; /* it could not be read when it was opened: that it holds nothing is not known */
-    uint32_t state;
+    bool unreadable;        /* it could not be read when it was opened: that it holds nothing is not known */
+    partition_stats *stats; /* slot of the shared region; NULL: there is no slot */
+    roll_plan roll;
+    space space;
+    journal journal;
+    history history;
+    log_start start;
+    sync_progress sync;
+    large_append *large; /* NULL: there is no large batch on its way */
+    message_ids ids;
+    producer_guard producers;
+    damage_map damage;
+    stored_offsets offsets;
+    poll_cursor *cursors; /* of answers on their way */
+    checkpoint checkpoint;
+    retention retention;
+    log_files files;
+    expiry_clock *clock;
+    uint64_t ns;
     uint32_t references;
 };
+_Static_assert(sizeof(struct partition) <= 1024, "a server has up to 1,000,000 partitions");
 
 /* Around the write of a group (producing.c): before it (0 or a status), when it failed, when it is there. */
 uint32_t partition_note_producers(partition *p, const append_batch *batches, size_t count);
@@ -159,7 +78,7 @@ bool partition_open_offsets(partition *p);
 uint32_t partition_look_for_offsets(partition *p);
 /* 0, or 10002: what is stored cannot be read. */
 static inline uint32_t partition_have_offsets(partition *p) {
-    return __builtin_expect(p->offsets_side.error == 0, true) ? 0 : partition_look_for_offsets(p);
+    return __builtin_expect(p->offsets.side.error == 0, true) ? 0 : partition_look_for_offsets(p);
 }
 void partition_free_producers(partition *p);
 /* Moves the log start up to `offset`, at most to the end of what polls see. */
@@ -172,11 +91,11 @@ void partition_expire(partition *p);
  * index cannot be read now. */
 bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held);
 static inline void partition_expire_due(partition *p) {
-    if (p->start.expires_at_us != UINT64_MAX) partition_expire(p);
+    if (p->retention.expires_at_us != UINT64_MAX) partition_expire(p);
 }
 /* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
 static inline void partition_barrier_moved(partition *p) {
-    if (p->start.held) p->start.expires_at_us = 0;
+    if (p->retention.held) p->retention.expires_at_us = 0;
 }
 /* By the believed clock; 0 without one. */
 uint64_t partition_now(const partition *p);
@@ -193,7 +112,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
  * long as they cannot be read all count as behind. */
 static inline uint64_t partition_barrier(partition *p) {
-    return p->offsets_side.error == 0 ? offsets_lowest(&p->offsets) : 0;
+    return p->offsets.side.error == 0 ? offsets_lowest(&p->offsets.table) : 0;
 }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 uint64_t partition_first_read(const partition *p);
@@ -230,14 +149,14 @@ uint64_t partition_next_isolated(const partition *p, uint64_t offset);
 uint64_t partition_before_damage(const partition *p, uint64_t offset);
 /* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
 static inline bool partition_doubt(partition *p, segment *s) {
-    p->suspect = s->start_offset;
+    p->history.suspect = s->start_offset;
     s->pages = 0;
     return false;
 }
 /* Notes what the poll has to wait for. False, as if it could not be read: whoever began the poll looks here. */
 static inline bool partition_miss(partition *p, const segment *s, segment_part part, uint64_t from, uint64_t length) {
-    p->missing.want = (segment_want){part, from, length};
-    p->missing.segment = s->start_offset;
+    p->history.missing.want = (segment_want){part, from, length};
+    p->history.missing.segment = s->start_offset;
     return false;
 }
 /* Bytes of the plain log of a segment. False as above, also when they cannot be read. */

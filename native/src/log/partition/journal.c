@@ -45,13 +45,13 @@ static bool grow(partition *p, uint64_t bytes) {
 
 bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records) {
     uint64_t length = p->journal.length + bytes;
-    if (length >= p->journal.bytes_max || p->journal.count + records >= p->journal.messages_max || !grow(p, length))
+    if (length >= p->journal.bytes_max || p->journal.records + records >= p->journal.records_max || !grow(p, length))
         return false;
     for (size_t i = 0; i < count; i++) {
         memcpy(p->journal.bytes + p->journal.length, parts[i].iov_base, parts[i].iov_len);
         p->journal.length += parts[i].iov_len;
     }
-    p->journal.count += records;
+    p->journal.records += records;
     ASSERT(p->journal.length == length && length <= p->journal.capacity);
     return true;
 }
@@ -60,7 +60,7 @@ void partition_journal_clear(partition *p) {
     if (p->journal.bytes != NULL) give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
     p->journal.bytes = NULL;
     p->journal.capacity = 0;
-    p->journal.length = p->journal.count = 0;
+    p->journal.length = p->journal.records = 0;
 }
 
 uint64_t partition_unsaved_bytes(const partition *p) { return p->journal.length; }

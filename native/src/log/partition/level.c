@@ -16,19 +16,19 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     uint32_t status = p->level == LEVEL_MEMORY ? partition_save(p) : 0;
     uint64_t shown = partition_visible_end(p);
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
-    if (p->reserved_end > 0) partition_give_back(p);
+    if (p->space.reserved_end > 0) partition_give_back(p);
     p->level = level;
-    if (level != LEVEL_DURABLE && p->producers != NULL) producers_not_durable(p->producers);
+    if (level != LEVEL_DURABLE && p->producers.known != NULL) producers_not_durable(p->producers.known);
     partition_space_begins(p);
     if (level == LEVEL_DURABLE) {
-        p->found_end = shown;
-        if (p->segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */
-            p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        p->sync.found_end = shown;
+        if (p->history.segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */
+            p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
     }
     partition_publish(p);
     return status;
 }
 
 uint64_t partition_polls_end(const partition *p) {
-    return p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->next_offset;
+    return p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->history.next_offset;
 }

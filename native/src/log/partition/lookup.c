@@ -19,10 +19,10 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged
 }
 
 static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
-    *start = p->sparse ? end : partition_last_of_dense(p, end, count, damaged_too);
-    if (!p->sparse) return true;
-    for (uint32_t i = p->segments.count; i-- > 0 && count > 0;) {
-        segment *s = &p->segments.items[i];
+    *start = p->history.sparse ? end : partition_last_of_dense(p, end, count, damaged_too);
+    if (!p->history.sparse) return true;
+    for (uint32_t i = p->history.segments.count; i-- > 0 && count > 0;) {
+        segment *s = &p->history.segments.items[i];
         if (s->start_offset >= end) continue;
         if (!last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), damaged_too, &count, start))
             return false;
@@ -40,7 +40,7 @@ bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *
 
 bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
     for (bool again = true; again;) {
-        segment *s = segment_find(&p->segments, *offset);
+        segment *s = segment_find(&p->history.segments, *offset);
         uint64_t k, before = *offset;
         if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
         const damaged_range *r = partition_damage_from(p, *offset);

@@ -13,8 +13,9 @@
 
 /* Entries that the file of the index has no room for wait here, like those of an append. */
 static int take_waiting(partition *p, const partition_options *options) {
-    index_cache *c = &p->index;
-    uint64_t count = p->segments.count > 0 ? segment_active(&p->segments)->count : 0, n = options->waiting_count;
+    index_cache *c = &p->history.index;
+    uint64_t count = p->history.segments.count > 0 ? segment_active(&p->history.segments)->count : 0,
+             n = options->waiting_count;
     if (n == 0) return 0;
     if (n > count || n > UINT32_MAX) {
         errno = EINVAL;
@@ -33,36 +34,38 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         const segment_info *info = &segments[i];
         const segment_layout *layout = info->layout != NULL ? info->layout : &segment_plain;
         bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
-        if ((i > 0 && info->start_offset < p->next_offset) ||
+        if ((i > 0 && info->start_offset < p->history.next_offset) ||
             (grows && (info->absent > 0 || layout != &segment_plain))) {
             errno = EINVAL;
             return -1;
         }
-        segment *s = segment_add(&p->segments, info->start_offset, layout);
+        segment *s = segment_add(&p->history.segments, info->start_offset, layout);
         if (s == NULL) return -1;
         s->log_bytes = info->log_bytes;
         s->count = info->count;
         s->absent = info->absent;
         s->counted_us = info->counted_us;
-        p->sparse |= info->absent > 0;
-        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->last_timestamp;
-        if (info->count > 0 && info->last_timestamp > p->last_timestamp) p->last_timestamp = info->last_timestamp;
-        s->last_timestamp = p->last_timestamp;
-        if (info->last_timestamp > p->last_timestamp)
-            p->last_timestamp = info->last_timestamp; /* the birth of an empty segment */
+        p->history.sparse |= info->absent > 0;
+        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->history.last_timestamp;
+        if (info->count > 0 && info->last_timestamp > p->history.last_timestamp)
+            p->history.last_timestamp = info->last_timestamp;
+        s->last_timestamp = p->history.last_timestamp;
+        if (info->last_timestamp > p->history.last_timestamp)
+            p->history.last_timestamp = info->last_timestamp; /* the birth of an empty segment */
         /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
          * first sync. Files of other layouts are synced before they get their names. */
         s->log_dirty = info->count > 0 && layout == &segment_plain;
-        p->next_offset = segment_end(s);
-        p->size_bytes += info->log_bytes;
-        p->messages += info->count;
+        p->history.next_offset = segment_end(s);
+        p->start.served_bytes += info->log_bytes;
+        p->start.served_messages += info->count;
     }
     if (count > 0) {
-        p->segments.items[count - 1].index_dirty = segments[count - 1].count > 0; /* recovery may have written them */
-        p->segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
-        p->marker_dirty = true;
-        index_cache_reset(&p->index, segments[count - 1].count);
-        p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        p->history.segments.items[count - 1].index_dirty = segments[count - 1].count >
+                                                           0; /* recovery may have written them */
+        p->history.segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
+        p->sync.marker_dirty = true;
+        index_cache_reset(&p->history.index, segments[count - 1].count);
+        p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
         partition_space_begins(p);
     }
     return 0;
@@ -76,52 +79,57 @@ partition *partition_open(const partition_options *options, const segment_info *
     }
     partition *p = calloc(1, sizeof(*p));
     if (p == NULL) return NULL;
-    *p = (partition){.ns = options->ns,
-                     .incarnation = options->incarnation,
-                     .disk = options->disk,
-                     .room = options->room,
-                     .stats = options->stats,
-                     .ids = options->ids,
-                     .segment_size_bytes = options->segment_size_bytes,
-                     .default_size_bytes = options->segment_size_bytes,
-                     .roll_at_us = UINT64_MAX,
-                     .state = options->state,
-                     .level = options->level,
-                     .clock = options->clock,
-                     .producing = options->producing,
-                     .start = {.expires_at_us = UINT64_MAX, .written = options->log_start, .leased = UINT64_MAX},
-                     .references = 1,
-                     .directory = strdup(options->directory)};
-    p->segments.disk = p->offsets.disk = p->disk;
-    p->segments.files = p->offsets.files = options->files;
-    p->journal.messages_max = options->journal_messages_max;
-    p->journal.bytes_max = options->journal_bytes_max;
-    p->journal.memory = options->journals;
-    p->segments.directory = p->offsets.directory = p->directory;
-    p->segments.read_only = p->state != 0;
-    p->unreadable = count == 0 && p->state != 0 && p->state != STATUS_INVALID_MESSAGE_CHECKSUM;
-    p->offsets.incarnation = p->incarnation;
-    p->offsets.users = options->users;
-    p->offsets.count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX;
-    if (p->directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
+    char *directory = strdup(options->directory);
+    *p = (partition){
+        .state = options->state,
+        .level = options->level,
+        .unreadable = count == 0 && options->state != 0 && options->state != STATUS_INVALID_MESSAGE_CHECKSUM,
+        .stats = options->stats,
+        .roll = {.size_bytes = options->segment_size_bytes,
+                 .default_bytes = options->segment_size_bytes,
+                 .at_us = UINT64_MAX},
+        .space = {.room = options->room},
+        .journal = {.records_max = options->journal_messages_max,
+                    .bytes_max = options->journal_bytes_max,
+                    .memory = options->journals},
+        .history = {.segments = {.disk = options->disk,
+                                 .files = options->files,
+                                 .directory = directory,
+                                 .read_only = options->state != 0}},
+        .start = {.written = options->log_start},
+        .ids = {.source = options->ids},
+        .producers = {.memory = options->producing},
+        .offsets = {.table = {.disk = options->disk,
+                              .files = options->files,
+                              .directory = directory,
+                              .incarnation = options->incarnation,
+                              .users = options->users,
+                              .count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX}},
+        .retention = {.expires_at_us = UINT64_MAX, .leased = UINT64_MAX},
+        .files = {.disk = options->disk, .directory = directory, .incarnation = options->incarnation},
+        .clock = options->clock,
+        .ns = options->ns,
+        .references = 1,
+    };
+    if (directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
         int error = errno;
-        index_cache_free(&p->index);
-        segment_set_free(&p->segments);
-        free(p->directory);
+        index_cache_free(&p->history.index);
+        segment_set_free(&p->history.segments);
+        free(p->files.directory);
         free(p);
         errno = error;
         return NULL;
     }
     partition_hide(p, options->log_start);
-    p->durable_offset = options->durable_end < p->next_offset ? options->durable_end : p->next_offset;
-    p->opened_end = p->next_offset;
+    p->sync.durable_end = options->durable_end < p->history.next_offset ? options->durable_end : p->history.next_offset;
+    p->offsets.opened_end = p->history.next_offset;
     bool lowered = !p->unreadable && partition_open_offsets(p);
     if (!p->unreadable) partition_find_producers(p);
     if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
-    if (p->sync_failed) p->found_end = p->next_offset;
+    if (p->sync.failed) p->sync.found_end = p->history.next_offset;
     if (options->limits != NULL) partition_set_limits(p, options->limits);
     partition_publish(p);
-    STATS_STORE(p, incarnation, p->incarnation);
+    STATS_STORE(p, incarnation, p->files.incarnation);
     return p;
 }
 
@@ -134,15 +142,15 @@ partition *partition_retain(partition *p) {
 void partition_release(partition *p) {
     ASSERT(p->references > 0);
     if (--p->references > 0) return;
-    segment_set_free(&p->segments);
+    segment_set_free(&p->history.segments);
     partition_journal_clear(p);
     partition_parts_end(p);
-    index_cache_free(&p->index);
-    offsets_free(&p->offsets);
+    index_cache_free(&p->history.index);
+    offsets_free(&p->offsets.table);
     partition_set_window(p, NULL, 0, 0);
     partition_free_producers(p);
-    free(p->damaged);
-    free(p->directory);
+    free(p->damage.ranges);
+    free(p->files.directory);
     free(p);
 }
 
@@ -151,12 +159,12 @@ void partition_close(partition *p) {
     if (partition_save(p) == 0) partition_index_flush(p);
     if (p->state == 0) partition_cut_ahead(p); /* zeros that stay are cut by the next recovery */
     else partition_cut_refused(p);
-    if (p->reserved_end > 0) partition_give_back(p);
+    if (p->space.reserved_end > 0) partition_give_back(p);
     partition_checkpoint_write(p);
     partition_write_start(p);
     p->closed = true;
     partition_journal_clear(p);
-    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->incarnation)
+    if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->files.incarnation)
         p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
     STATS_STORE(p, incarnation, 0);
     STATS_STORE(p, next_offset, 0);
@@ -168,7 +176,7 @@ void partition_close(partition *p) {
     STATS_STORE(p, state, 0);
     STATS_STORE(p, unseen, 0);
     p->stats = NULL; /* the slot may belong to another partition from now on */
-    segment_set_close(&p->segments);
-    index_cache_free(&p->index);
-    offsets_free(&p->offsets);
+    segment_set_close(&p->history.segments);
+    index_cache_free(&p->history.index);
+    offsets_free(&p->offsets.table);
 }

@@ -15,7 +15,7 @@
 
 /* The segment that `offset` (below next_offset) belongs to; NULL in a gap that damage left. */
 static segment *holder(const partition *p, uint64_t offset) {
-    segment *s = segment_find(&p->segments, offset);
+    segment *s = segment_find(&p->history.segments, offset);
     return s != NULL && offset < segment_end(s) ? s : NULL;
 }
 
@@ -39,18 +39,18 @@ static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reache
 /* First message with timestamp >= t; next_offset when there is none. False: the index cannot be read, or the records to
  * which it led contradict it. */
 static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
-    uint32_t low = 0, high = p->segments.count;
+    uint32_t low = 0, high = p->history.segments.count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (p->segments.items[middle].last_timestamp >= t) high = middle;
+        if (p->history.segments.items[middle].last_timestamp >= t) high = middle;
         else low = middle + 1;
     }
-    while (low < p->segments.count && p->segments.items[low].count == 0) low++;
-    if (low == p->segments.count) {
-        *offset = p->next_offset;
+    while (low < p->history.segments.count && p->history.segments.items[low].count == 0) low++;
+    if (low == p->history.segments.count) {
+        *offset = p->history.next_offset;
         return true;
     }
-    segment *s = &p->segments.items[low];
+    segment *s = &p->history.segments.items[low];
     uint64_t k = 0;
     if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k)) return false;
     return partition_offset_of(p, s, k, offset);
@@ -60,7 +60,7 @@ static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
  * none, or a gap that damage left, one less. */
 static bool find_before(partition *p, uint64_t offset, uint64_t *before) {
     *before = offset - 1;
-    if (!p->sparse) return true;
+    if (!p->history.sparse) return true;
     segment *s = holder(p, *before);
     uint64_t k;
     if (s == NULL || s->absent == 0) return true;
@@ -133,7 +133,8 @@ static bool entries_between(partition *p, segment *s, uint64_t at, uint64_t end,
 static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t count, poll_cursor *out) {
     uint64_t at = start;
     for (segment *s = holder(p, start); at < *end && count > 0; s++) {
-        if (s == NULL || s == p->segments.items + p->segments.count || s->start_offset > at) break; /* a gap */
+        if (s == NULL || s == p->history.segments.items + p->history.segments.count || s->start_offset > at)
+            break; /* a gap */
         uint64_t first, last, from, to, wanted;
         if (!entries_between(p, s, at, *end, count, &first, &last)) return STATUS_CANNOT_READ_FILE;
         wanted = last;
@@ -185,7 +186,7 @@ static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t vi
 
 /* A poll that cannot read something it misses waits for it. */
 static uint32_t outcome(const partition *p, uint32_t status) {
-    bool waits = status == STATUS_CANNOT_READ_FILE && p->missing.want.length > 0;
+    bool waits = status == STATUS_CANNOT_READ_FILE && p->history.missing.want.length > 0;
     return waits ? (uint32_t)PARTITION_WAITS : status;
 }
 
@@ -194,7 +195,7 @@ uint32_t partition_poll_within(partition *p, uint8_t strategy, uint64_t value, u
     memset(out, 0, sizeof(*out));
     out->bytes_max = bytes_max > 0 && bytes_max < ANSWER_BYTES_MAX ? bytes_max : ANSWER_BYTES_MAX;
     out->held_offset = UINT64_MAX;
-    p->missing.want.length = 0;
+    p->history.missing.want.length = 0;
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->unreadable) return STATUS_CANNOT_READ_FILE;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
@@ -258,7 +259,7 @@ static uint32_t take_window(partition *p, segment *s, poll_cursor *cursor, uint6
     uint64_t following = out->end_offset;
     if (cursor->remaining > out->count && !partition_pass_over(p, &following))
         return outcome(p, STATUS_CANNOT_READ_FILE);
-    switch (s->layout->records(&p->segments, s, from, out->length, &cursor->records)) {
+    switch (s->layout->records(&p->history.segments, s, from, out->length, &cursor->records)) {
     case SEGMENT_READY: break;
     case SEGMENT_WAIT: partition_miss(p, s, SEGMENT_PART_LOG, from, out->length); return (uint32_t)PARTITION_WAITS;
     case SEGMENT_DAMAGED: return STATUS_INVALID_MESSAGE_CHECKSUM;
@@ -279,7 +280,7 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
         return false;
     }
     partition_cursor_release(cursor);
-    p->missing.want.length = 0;
+    p->history.missing.want.length = 0;
     segment *s = holder(p, cursor->next_offset);
     *status = STATUS_CANNOT_READ_FILE;
     if (s == NULL) return false;
@@ -303,10 +304,10 @@ void partition_cursor_end(poll_cursor *cursor) {
     partition_release(p);
 }
 
-void partition_asks(partition *p, segment_wait *w) { p->segments.asks = w; }
+void partition_asks(partition *p, segment_wait *w) { p->history.segments.asks = w; }
 
 bool partition_fetch(partition *p, segment_wait *w) {
-    ASSERT(p->missing.want.length > 0);
-    segment *s = segment_find(&p->segments, p->missing.segment);
-    return !p->closed && s->layout->fetch(&p->segments, s, &p->missing.want, w);
+    ASSERT(p->history.missing.want.length > 0);
+    segment *s = segment_find(&p->history.segments, p->history.missing.segment);
+    return !p->closed && s->layout->fetch(&p->history.segments, s, &p->history.missing.want, w);
 }

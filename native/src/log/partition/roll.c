@@ -13,18 +13,18 @@
 /* Directory and incarnation marker, before the first segment. 0 or -1. */
 static int make_directory(partition *p) {
     unsigned made;
-    int result = file_make_directories(p->disk, p->directory, &made);
-    p->dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
+    int result = file_make_directories(p->files.disk, p->files.directory, &made);
+    p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
     if (result != 0) return -1;
     char path[FILE_PATH_MAX];
-    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
+    snprintf(path, sizeof(path), "%s/incarnation", p->files.directory);
     uint8_t marker[16] = "SHRDINC1";
-    uint64_t incarnation = htole64(p->incarnation);
+    uint64_t incarnation = htole64(p->files.incarnation);
     memcpy(marker + 8, &incarnation, sizeof(incarnation));
-    int fd = file_make_whole(p->disk, p->segments.files, path, marker, sizeof(marker));
+    int fd = file_make_whole(p->files.disk, p->history.segments.files, path, marker, sizeof(marker));
     if (fd < 0) return -1;
-    p->marker_dirty = true;
-    p->disk->close(p->disk->context, fd);
+    p->sync.marker_dirty = true;
+    p->files.disk->close(p->files.disk->context, fd);
     return 0;
 }
 
@@ -35,24 +35,25 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     if (partition_index_flush(p) != 0) return partition_refused(p, 0);
     if (partition_cut_ahead(p) != 0) return partition_refused(p, errno);
     partition_give_back(p);
-    if (p->segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
-    uint64_t born_at = now_us > p->last_timestamp ? now_us : p->last_timestamp;
+    if (p->history.segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
+    uint64_t born_at = now_us > p->history.last_timestamp ? now_us : p->history.last_timestamp;
     uint64_t believed = partition_now(p), counted_us = partition_counted_at(p, born_at, believed);
     if (partition_manifest_make(p, born_at, counted_us) != 0 ||
-        segment_create(&p->segments, p->next_offset, &segment_plain) != 0)
+        segment_create(&p->history.segments, p->history.next_offset, &segment_plain) != 0)
         return partition_refused(p, errno);
-    segment *s = segment_active(&p->segments);
-    if (p->segments.count > 1) s[-1].counted_us = partition_counted_at(p, p->last_timestamp, believed);
+    segment *s = segment_active(&p->history.segments);
+    if (p->history.segments.count > 1) s[-1].counted_us = partition_counted_at(p, p->history.last_timestamp, believed);
     s->counted_us = counted_us;
-    s->first_timestamp = s->last_timestamp = p->last_timestamp;
+    s->first_timestamp = s->last_timestamp = p->history.last_timestamp;
     s->manifest_dirty = true;
-    p->last_timestamp = born_at; /* also when the clock goes back before its first record */
+    p->history.last_timestamp = born_at; /* also when the clock goes back before its first record */
     partition_space_begins(p);
-    index_cache_reset(&p->index, 0);
-    p->roll_pending = false;
-    p->roll_at_us = UINT64_MAX;
-    p->dirty_directories |= 1;
-    if (p->start.offset == p->next_offset) partition_hide(p, p->next_offset); /* the one before it, all of it */
+    index_cache_reset(&p->history.index, 0);
+    p->roll.pending = false;
+    p->roll.at_us = UINT64_MAX;
+    p->sync.dirty_directories |= 1;
+    if (p->start.offset == p->history.next_offset)
+        partition_hide(p, p->history.next_offset); /* the one before it, all of it */
     STATS_STORE(p, segments_count, partition_segments(p));
     return 0;
 }

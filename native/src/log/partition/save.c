@@ -7,25 +7,25 @@ static const uint8_t zeros[65536];
 
 int partition_cut_back(partition *p, segment *s, int fd) {
     uint64_t at = partition_file_end(p, s);
-    if (p->parts != NULL) p->parts->cut = true;
-    if (file_truncate(p->disk, fd, at) == 0) {
-        p->stale_end = 0;
+    if (p->large != NULL) p->large->cut = true;
+    if (file_truncate(p->files.disk, fd, at) == 0) {
+        p->space.stale_end = 0;
         return 0;
     }
-    while (!p->stale_zeroed && at < p->stale_end) {
-        size_t length = p->stale_end - at < sizeof(zeros) ? (size_t)(p->stale_end - at) : sizeof(zeros);
+    while (!p->space.stale_zeroed && at < p->space.stale_end) {
+        size_t length = p->space.stale_end - at < sizeof(zeros) ? (size_t)(p->space.stale_end - at) : sizeof(zeros);
         struct iovec part = {.iov_base = (void *)(uintptr_t)zeros, .iov_len = length};
-        if (file_write(p->disk, fd, &part, 1, at, NULL) != 0) return -1;
+        if (file_write(p->files.disk, fd, &part, 1, at, NULL) != 0) return -1;
         at += length;
     }
-    p->stale_zeroed = true;
+    p->space.stale_zeroed = true;
     return 0;
 }
 
 uint32_t partition_undo_write(partition *p, segment *s, int fd, uint64_t end) {
     uint32_t status = partition_refused(p, errno);
-    if (end > p->stale_end) p->stale_end = end;
-    p->stale_zeroed = false;
+    if (end > p->space.stale_end) p->space.stale_end = end;
+    p->space.stale_zeroed = false;
     if (partition_cut_back(p, s, fd) != 0 && file_error_poisons(errno))
         partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
     return status;
@@ -37,8 +37,8 @@ uint32_t partition_save(partition *p) {
         return 0;
     }
     if (p->state != 0) return p->state;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    segment *s = segment_active(&p->history.segments);
+    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (fd < 0 || (partition_must_cut(p, s) && partition_cut_back(p, s, fd) != 0)) return partition_refused(p, errno);
     struct iovec parts[1];
     uint32_t status = partition_write_behind(p, s, fd, parts, 0);
@@ -54,20 +54,20 @@ uint32_t partition_flush(partition *p) {
 }
 
 uint32_t partition_index_flush(partition *p) {
-    index_cache *c = &p->index;
+    index_cache *c = &p->history.index;
     uint32_t waiting = index_cache_waiting(c);
     if (waiting == 0) return 0;
     if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
         return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_INDEX);
+    segment *s = segment_active(&p->history.segments);
+    int fd = segment_fd(&p->history.segments, s, SEGMENT_INDEX);
     struct iovec part = {.iov_base = c->entries + (c->flushed - c->first),
                          .iov_len = (size_t)waiting * INDEX_ENTRY_SIZE};
     if (fd >= 0) {
         s->index_dirty = true;
         partition_dirty_active(p);
     }
-    if (fd < 0 || file_write(p->disk, fd, &part, 1, c->flushed * INDEX_ENTRY_SIZE, NULL) != 0) {
+    if (fd < 0 || file_write(p->files.disk, fd, &part, 1, c->flushed * INDEX_ENTRY_SIZE, NULL) != 0) {
         if (file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT);
         return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT; /* all of them wait on; the next flush writes over what arrived */
     }
@@ -79,23 +79,23 @@ uint32_t partition_index_flush(partition *p) {
 /* ---- the space behind the records ---- */
 
 void partition_give_back(partition *p) {
-    p->reserved_end = 0;
-    if (p->segments.count == 0 || p->level == LEVEL_DURABLE) return;
-    segment *s = segment_active(&p->segments);
+    p->space.reserved_end = 0;
+    if (p->history.segments.count == 0 || p->level == LEVEL_DURABLE) return;
+    segment *s = segment_active(&p->history.segments);
     if (s->log_bytes < RESERVE_BYTES_MIN) return;
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
+    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (fd < 0) return;
-    if (p->parts != NULL) p->parts->cut = true;                 /* what is written of them goes with the blocks */
-    (void)file_truncate(p->disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
+    if (p->large != NULL) p->large->cut = true;                       /* what is written of them goes with the blocks */
+    (void)file_truncate(p->files.disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
 }
 
 int partition_cut_ahead(partition *p) {
-    if (p->stale_end == 0 || p->segments.count == 0) return 0;
-    if (p->parts != NULL) p->parts->cut = true;
-    segment *s = segment_active(&p->segments);
-    int fd = segment_fd(&p->segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->disk, fd, partition_file_end(p, s)) != 0) return -1;
-    p->stale_end = p->reserved_end = 0;
+    if (p->space.stale_end == 0 || p->history.segments.count == 0) return 0;
+    if (p->large != NULL) p->large->cut = true;
+    segment *s = segment_active(&p->history.segments);
+    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    if (fd < 0 || file_truncate(p->files.disk, fd, partition_file_end(p, s)) != 0) return -1;
+    p->space.stale_end = p->space.reserved_end = 0;
     s->log_dirty = true; /* its new length */
     partition_dirty_active(p);
     return 0;
@@ -108,28 +108,29 @@ void partition_cut_refused(partition *p) {
 /* ---- the manifest of the active segment ---- */
 
 void partition_checkpoint_write(partition *p) {
-    if (p->checkpoint.log_bytes <= p->checkpoint_written_bytes || p->state != 0) return;
+    if (p->checkpoint.done.log_bytes <= p->checkpoint.written_bytes || p->state != 0) return;
     char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->incarnation,
-                  .start_offset = segment_active(&p->segments)->start_offset,
+    manifest m = {.incarnation = p->files.incarnation,
+                  .start_offset = segment_active(&p->history.segments)->start_offset,
                   .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint};
-    segment_manifest_path(&p->segments, m.start_offset, path, sizeof(path));
-    p->checkpoint_written_bytes = p->checkpoint.log_bytes; /* also when it fails: not again for every sync */
-    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) == 0) p->start.written = m.log_start_offset;
+                  .checkpoint = p->checkpoint.done};
+    segment_manifest_path(&p->history.segments, m.start_offset, path, sizeof(path));
+    p->checkpoint.written_bytes = p->checkpoint.done.log_bytes; /* also when it fails: not again for every sync */
+    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) == 0)
+        p->start.written = m.log_start_offset;
 }
 
 void partition_write_start(partition *p) {
-    segment *s = segment_active(&p->segments);
+    segment *s = segment_active(&p->history.segments);
     if (s == NULL || p->start.written >= partition_known_start(p) || p->state != 0) return;
     char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->incarnation,
+    manifest m = {.incarnation = p->files.incarnation,
                   .start_offset = s->start_offset,
                   .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint};
-    segment_manifest_path(&p->segments, s->start_offset, path, sizeof(path));
-    if (manifest_put_checkpoint(p->disk, p->segments.files, path, &m) != 0) return; /* tried again */
-    p->checkpoint_written_bytes = p->checkpoint.log_bytes;
+                  .checkpoint = p->checkpoint.done};
+    segment_manifest_path(&p->history.segments, s->start_offset, path, sizeof(path));
+    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) != 0) return; /* tried again */
+    p->checkpoint.written_bytes = p->checkpoint.done.log_bytes;
     p->start.written = m.log_start_offset;
     s->manifest_dirty = true;
     partition_dirty_active(p);

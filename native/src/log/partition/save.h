@@ -28,7 +28,7 @@ int partition_cut_back(partition *p, segment *s, int fd);
 uint32_t partition_undo_write(partition *p, segment *s, int fd, uint64_t end);
 /* True when bytes behind the records could be taken for some. */
 static inline bool partition_must_cut(const partition *p, const segment *s) {
-    return p->stale_end > partition_file_end(p, s) && !(p->stale_zeroed && p->level == LEVEL_DURABLE);
+    return p->space.stale_end > partition_file_end(p, s) && !(p->space.stale_zeroed && p->level == LEVEL_DURABLE);
 }
 /* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
  * Nothing of them stays when the write fails. 0 or a status. */
@@ -38,8 +38,8 @@ static inline uint32_t partition_write_behind(partition *p, segment *s, int fd, 
     parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
     s->log_dirty = true; /* also when it fails: the sync has to see this error too */
     partition_dirty_active(p);
-    if (file_write(p->disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
-        p->journal.length = p->journal.count = 0;
+    if (file_write(p->files.disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
+        p->journal.length = p->journal.records = 0;
         return 0;
     }
     return partition_undo_write(p, s, fd, end + written);

@@ -7,13 +7,13 @@
 #define BLOCK_ENTRIES 256u /* a search in the file ends with one read of at most so many */
 
 bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length) {
-    segment_answer answer = segment_peek(&p->segments, s, position, to, length);
+    segment_answer answer = segment_peek(&p->history.segments, s, position, to, length);
     if (answer == SEGMENT_WAIT) return partition_miss(p, s, SEGMENT_PART_LOG, position, length);
     return answer == SEGMENT_READY;
 }
 
 bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k) {
-    return s == segment_active(&p->segments) && k >= p->index.first;
+    return s == segment_active(&p->history.segments) && k >= p->history.index.first;
 }
 
 static bool are_dense(const index_entry *entries, uint64_t k, uint32_t count) {
@@ -33,8 +33,8 @@ static bool ascend(const index_entry *entries, uint64_t k, uint32_t count, uint6
 }
 
 static bool read_file(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
-    segment_answer answer = s->layout->entries(&p->segments, s, k, count, out);
-    p->segments.files->indexes.reads++;
+    segment_answer answer = s->layout->entries(&p->history.segments, s, k, count, out);
+    p->history.segments.files->indexes.reads++;
     if (answer == SEGMENT_WAIT) return partition_miss(p, s, SEGMENT_PART_INDEX, k, count);
     return answer == SEGMENT_READY;
 }
@@ -42,13 +42,14 @@ static bool read_file(partition *p, segment *s, uint64_t k, uint32_t count, inde
 /* Where the entries end that may be kept: those of the active segment that only the file has, in whole pages, so that
  * none of them grows. 0: none may. */
 static uint64_t kept_end(const partition *p, const segment *s) {
-    if (s == segment_active(&p->segments)) return p->index.first - p->index.first % INDEX_PAGE_ENTRIES;
-    return p->segments.files->indexes.mode == INDEX_MODE_ALL ? s->count : 0;
+    if (s == segment_active(&p->history.segments))
+        return p->history.index.first - p->history.index.first % INDEX_PAGE_ENTRIES;
+    return p->history.segments.files->indexes.mode == INDEX_MODE_ALL ? s->count : 0;
 }
 
 /* The part of [k, k + count) that is in one page, through the cache. */
 static bool read_page(partition *p, segment *s, uint64_t end, uint64_t k, uint32_t count, index_entry *out) {
-    index_pages *c = &p->segments.files->indexes;
+    index_pages *c = &p->history.segments.files->indexes;
     uint64_t number = k / INDEX_PAGE_ENTRIES, first = number * INDEX_PAGE_ENTRIES;
     if (s->pages == 0) s->pages = index_pages_segment(c);
     const index_page *here = index_pages_find(c, s->pages, number);
@@ -70,7 +71,7 @@ static bool read_page(partition *p, segment *s, uint64_t end, uint64_t k, uint32
 
 /* Entries [k, k + count) from the cache or the reader. False: cannot be read (now), or not entries of these records. */
 static bool read_entries(partition *p, segment *s, uint64_t k, uint32_t count, index_entry *out) {
-    uint64_t end = p->segments.files->indexes.mode != INDEX_MODE_NONE ? kept_end(p, s) : 0;
+    uint64_t end = p->history.segments.files->indexes.mode != INDEX_MODE_NONE ? kept_end(p, s) : 0;
     for (uint32_t done = 0; done < count;) {
         uint64_t at = k + done;
         uint32_t left = count - done, in_page = INDEX_PAGE_ENTRIES - (uint32_t)(at % INDEX_PAGE_ENTRIES);
@@ -88,7 +89,7 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) 
         return true;
     }
     index_entry entry;
-    if (partition_index_in_memory(p, s, k - 1)) entry = p->index.entries[k - 1 - p->index.first];
+    if (partition_index_in_memory(p, s, k - 1)) entry = p->history.index.entries[k - 1 - p->history.index.first];
     else if (!read_entries(p, s, k - 1, 1, &entry)) return partition_doubt(p, s);
     *position = entry.end_position;
     return *position <= s->log_bytes || partition_doubt(p, s);
@@ -96,7 +97,7 @@ bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position) 
 
 bool partition_timestamp_of(partition *p, segment *s, uint64_t k, uint64_t *timestamp) {
     index_entry entry;
-    if (partition_index_in_memory(p, s, k)) entry = p->index.entries[k - p->index.first];
+    if (partition_index_in_memory(p, s, k)) entry = p->history.index.entries[k - p->history.index.first];
     else if (!read_entries(p, s, k, 1, &entry)) return partition_doubt(p, s);
     *timestamp = entry.timestamp;
     return true;
@@ -139,7 +140,7 @@ static bool search_file(partition *p, segment *s, uint64_t low, uint64_t high, i
 bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
                             uint64_t *found) {
     if (low < high && partition_index_in_memory(p, s, high - 1)) {
-        const index_cache *c = &p->index;
+        const index_cache *c = &p->history.index;
         uint64_t first = low > c->first ? low : c->first;
         if (first == low || !reaches(&c->entries[first - c->first], key, bound)) {
             *found = first + search_entries(c->entries + (first - c->first), (uint32_t)(high - first), key, bound);

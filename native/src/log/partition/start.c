@@ -15,12 +15,13 @@ static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64
 /* The figures of what is hidden in the segment of the log start. False: its index cannot be read now. */
 static bool hide_within(partition *p, segment *s, uint64_t offset) {
     uint64_t k, position;
-    if (!partition_entry_of(p, s, offset, &k) || !partition_border(p, s, k, &position) || position < p->start.bytes)
+    if (!partition_entry_of(p, s, offset, &k) || !partition_border(p, s, k, &position) ||
+        position < p->start.hidden_bytes)
         return false;
-    p->size_bytes -= position - p->start.bytes;
-    p->messages -= k - p->start.count;
-    p->start.bytes = position;
-    p->start.count = k;
+    p->start.served_bytes -= position - p->start.hidden_bytes;
+    p->start.served_messages -= k - p->start.hidden_records;
+    p->start.hidden_bytes = position;
+    p->start.hidden_records = k;
     return true;
 }
 
@@ -30,13 +31,13 @@ void partition_move_start(partition *p, uint64_t offset) {
 }
 
 void partition_hide(partition *p, uint64_t offset) {
-    if (offset > p->next_offset) offset = p->next_offset;
-    if (p->segments.count == 0 || offset < partition_first_offset(p)) return;
-    segment *s = &p->segments.items[p->start.hidden];
-    for (; p->start.hidden + 1 < p->segments.count && s[1].start_offset <= offset; s++, p->start.hidden++) {
-        p->size_bytes -= s->log_bytes - p->start.bytes;
-        p->messages -= s->count - p->start.count;
-        p->start.bytes = p->start.count = 0;
+    if (offset > p->history.next_offset) offset = p->history.next_offset;
+    if (p->history.segments.count == 0 || offset < partition_first_offset(p)) return;
+    segment *s = &p->history.segments.items[p->start.hidden];
+    for (; p->start.hidden + 1 < p->history.segments.count && s[1].start_offset <= offset; s++, p->start.hidden++) {
+        p->start.served_bytes -= s->log_bytes - p->start.hidden_bytes;
+        p->start.served_messages -= s->count - p->start.hidden_records;
+        p->start.hidden_bytes = p->start.hidden_records = 0;
     }
     if (offset > s->start_offset) {
         uint64_t end = segment_end(s);
@@ -54,8 +55,8 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     *offset = partition_first_offset(p);
     if (now < age) return true;
     uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
-    for (uint32_t i = p->start.hidden; i < p->segments.count; i++) {
-        segment *s = &p->segments.items[i];
+    for (uint32_t i = p->start.hidden; i < p->history.segments.count; i++) {
+        segment *s = &p->history.segments.items[i];
         if (s->count == 0 || partition_counted(p, s, s->last_timestamp, now) < t) continue;
         uint64_t found = s->start_offset;
         bool read = s->first_timestamp >= t || partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
@@ -64,15 +65,15 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
         if (found > *offset) *offset = found;
         return read;
     }
-    *offset = p->next_offset;
+    *offset = p->history.next_offset;
     return true;
 }
 
 /* When the message at the log start expires, or the first one that comes; at most `age` from now on. False as above. */
 static bool next_expiry(partition *p, uint64_t age, uint64_t now, uint64_t *at) {
-    uint64_t timestamp = p->last_timestamp, start = partition_first_offset(p), k;
-    if (start < p->next_offset) {
-        segment *s = segment_find(&p->segments, start);
+    uint64_t timestamp = p->history.last_timestamp, start = partition_first_offset(p), k;
+    if (start < p->history.next_offset) {
+        segment *s = segment_find(&p->history.segments, start);
         if (s != NULL && start < segment_end(s)) {
             if (!partition_entry_of(p, s, start, &k) || !partition_timestamp_of(p, s, k, &timestamp)) return false;
         } else if (s != NULL) {
@@ -97,25 +98,26 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64
 }
 
 void partition_expire(partition *p) {
-    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->limits.expiry_us;
+    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->retention.limits.expiry_us;
     /* further than any age from now: the clock has been set back since */
-    bool early = now < p->start.expires_at_us && p->start.expires_at_us - now <= sum(age, p->limits.held_us);
-    if (early || p->closed || p->segments.count == 0) return;
+    bool early = now < p->retention.expires_at_us &&
+                 p->retention.expires_at_us - now <= sum(age, p->retention.limits.held_us);
+    if (early || p->closed || p->history.segments.count == 0) return;
     ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
-    read = partition_unless_held(p, now, sum(age, p->limits.held_us), &wanted, &p->start.held) && read;
+    read = partition_unless_held(p, now, sum(age, p->retention.limits.held_us), &wanted, &p->retention.held) && read;
     partition_move_start(p, wanted);
-    read = read && next_expiry(p, p->start.held ? sum(age, p->limits.held_us) : age, now, &at);
-    p->missing.want.length = 0; /* what it could not read it asks for again */
-    p->start.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
+    read = read && next_expiry(p, p->retention.held ? sum(age, p->retention.limits.held_us) : age, now, &at);
+    p->history.missing.want.length = 0; /* what it could not read it asks for again */
+    p->retention.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
 }
 
 void partition_set_limits(partition *p, const partition_limits *limits) {
     bool aged = limits->expiry_us > 0 || limits->bytes_max > 0 || limits->segment_age_us > 0;
     ASSERT(!aged || p->clock != NULL);
-    p->limits = *limits;
-    p->segment_size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->default_size_bytes;
+    p->retention.limits = *limits;
+    p->roll.size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->roll.default_bytes;
     partition_plan_roll(p);
-    p->start.held = p->start.limit_held = false;
-    p->start.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
+    p->retention.held = p->retention.limit_held = false;
+    p->retention.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
 }

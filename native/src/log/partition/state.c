@@ -4,14 +4,14 @@
 #include "log/files.h"
 
 void partition_publish(const partition *p) {
-    STATS_STORE(p, size_bytes, p->size_bytes);
-    STATS_STORE(p, messages_count, p->messages);
+    STATS_STORE(p, size_bytes, p->start.served_bytes);
+    STATS_STORE(p, messages_count, p->start.served_messages);
     STATS_STORE(p, segments_count, partition_segments(p));
-    STATS_STORE(p, durable_offset, p->durable_offset);
+    STATS_STORE(p, durable_offset, p->sync.durable_end);
     STATS_STORE(p, first_offset, partition_first_offset(p));
     STATS_STORE(p, state, p->state);
     STATS_STORE(p, unseen, partition_unseen(p));
-    STATS_STORE(p, next_offset, p->next_offset);
+    STATS_STORE(p, next_offset, p->history.next_offset);
 }
 
 void partition_poison(partition *p, uint32_t status) {
@@ -27,24 +27,24 @@ uint32_t partition_refused(partition *p, int error) {
 }
 
 uint64_t partition_first_offset(const partition *p) {
-    if (p->segments.count == 0) return 0;
-    uint64_t first = p->segments.items[0].start_offset;
+    if (p->history.segments.count == 0) return 0;
+    uint64_t first = p->history.segments.items[0].start_offset;
     return p->start.offset > first ? p->start.offset : first;
 }
 
 uint32_t partition_segments(const partition *p) {
-    return p->segments.count > 0 ? p->segments.count - p->start.hidden : 1;
+    return p->history.segments.count > 0 ? p->history.segments.count - p->start.hidden : 1;
 }
 
 void partition_plan_roll(partition *p) {
-    const segment *s = segment_active(&p->segments);
-    uint64_t age = p->limits.segment_age_us;
+    const segment *s = segment_active(&p->history.segments);
+    uint64_t age = p->retention.limits.segment_age_us;
     bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
-    p->roll_at_us = grows_old ? partition_began(s) + age : UINT64_MAX;
+    p->roll.at_us = grows_old ? partition_began(s) + age : UINT64_MAX;
 }
 
 uint64_t partition_known_start(const partition *p) {
-    uint64_t first = p->segments.count > 0 ? p->segments.items[0].start_offset : 0;
-    uint64_t known = p->start.offset < p->durable_offset ? p->start.offset : p->durable_offset;
+    uint64_t first = p->history.segments.count > 0 ? p->history.segments.items[0].start_offset : 0;
+    uint64_t known = p->start.offset < p->sync.durable_end ? p->start.offset : p->sync.durable_end;
     return known > first ? known : first;
 }

@@ -6,12 +6,12 @@
 
 /* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p) {
-    if (p->level != LEVEL_DURABLE) return p->next_offset - p->journal.count;
-    return p->durable_offset > p->found_end ? p->durable_offset : p->found_end;
+    if (p->level != LEVEL_DURABLE) return p->history.next_offset - p->journal.records;
+    return p->sync.durable_end > p->sync.found_end ? p->sync.durable_end : p->sync.found_end;
 }
 /* Messages that wait for the device before a poll sees them. */
 static inline uint32_t partition_unseen(const partition *p) {
-    uint64_t unseen = p->level == LEVEL_DURABLE ? p->next_offset - partition_visible_end(p) : 0;
+    uint64_t unseen = p->level == LEVEL_DURABLE ? p->history.next_offset - partition_visible_end(p) : 0;
     return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
 }
 /* Bytes of the active log that the kernel has. */
@@ -20,7 +20,7 @@ static inline uint64_t partition_file_end(const partition *p, const segment *act
 }
 /* The active segment has bytes that no sync has covered. */
 static inline void partition_dirty_active(partition *p) {
-    if (p->dirty_from >= p->segments.count) p->dirty_from = p->segments.count - 1;
+    if (p->sync.dirty_from >= p->history.segments.count) p->sync.dirty_from = p->history.segments.count - 1;
 }
 /* Stores all fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);

@@ -14,11 +14,11 @@
 bool partition_is_dirty(const partition *p) {
     if (p->closed) return false;
     if (partition_has_refused(p)) return true;
-    if (p->sync_failed) return false;
-    return p->sync_running || p->dirty_directories != 0 || p->offsets.dirty || p->offsets.directory_dirty ||
-           (p->producers != NULL && p->producers->dirty) ||
-           ((index_cache_waiting(&p->index) > 0 || p->journal.length > 0) && p->state == 0) ||
-           p->dirty_from < p->segments.count;
+    if (p->sync.failed) return false;
+    return p->sync.running || p->sync.dirty_directories != 0 || p->offsets.table.dirty ||
+           p->offsets.table.directory_dirty || (p->producers.known != NULL && p->producers.known->dirty) ||
+           ((index_cache_waiting(&p->history.index) > 0 || p->journal.length > 0) && p->state == 0) ||
+           p->sync.dirty_from < p->history.segments.count;
 }
 
 typedef struct collection {
@@ -40,25 +40,25 @@ static bool collect(collection *c, int fd) {
 /* A directory that could not be made holds nothing: it needs no sync, and nobody waits for one. */
 static bool collect_directory(partition *p, collection *c, const char *path) {
     if (c->count == c->max) return false;
-    return collect(c, file_open(p->disk, p->segments.files, path, O_RDONLY | O_DIRECTORY)) ||
-           (errno == ENOENT && p->segments.count == 0);
+    return collect(c, file_open(p->files.disk, p->history.segments.files, path, O_RDONLY | O_DIRECTORY)) ||
+           (errno == ENOENT && p->history.segments.count == 0);
 }
 
 /* The partition's directory and its ancestors. True when nothing of them is dirty any more. */
 static bool collect_directories(partition *p, collection *c) {
     char path[FILE_PATH_MAX];
-    snprintf(path, sizeof(path), "%s", p->directory);
-    for (unsigned level = 0; level < DIRECTORY_LEVELS && p->dirty_directories != 0; level++) {
+    snprintf(path, sizeof(path), "%s", p->files.directory);
+    for (unsigned level = 0; level < DIRECTORY_LEVELS && p->sync.dirty_directories != 0; level++) {
         uint8_t bit = (uint8_t)(1u << level);
-        if ((p->dirty_directories & bit) != 0 && !collect_directory(p, c, path) &&
+        if ((p->sync.dirty_directories & bit) != 0 && !collect_directory(p, c, path) &&
             (level == 0 || c->count == c->max || (errno != EACCES && errno != EPERM))) /* what we made we may open */
             return false;
-        p->dirty_directories &= (uint8_t)~bit;
+        p->sync.dirty_directories &= (uint8_t)~bit;
         char *slash = strrchr(path, '/');
         if (slash == path && path[1] != '\0') slash[1] = '\0';
         else if (slash != NULL && slash != path) *slash = '\0';
         else if (slash == NULL && strcmp(path, ".") != 0) strcpy(path, ".");
-        else p->dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
+        else p->sync.dirty_directories = 0; /* the root, or the start of a relative path: nothing above */
     }
     return true;
 }
@@ -66,10 +66,11 @@ static bool collect_directories(partition *p, collection *c) {
 /* A log whose marker was torn by a power loss belongs to nobody. */
 static bool collect_marker(partition *p, collection *c) {
     char path[FILE_PATH_MAX];
-    if (!p->marker_dirty) return true;
-    snprintf(path, sizeof(path), "%s/incarnation", p->directory);
-    if (c->count == c->max || !collect(c, file_open(p->disk, p->segments.files, path, O_RDONLY))) return false;
-    p->marker_dirty = false;
+    if (!p->sync.marker_dirty) return true;
+    snprintf(path, sizeof(path), "%s/incarnation", p->files.directory);
+    if (c->count == c->max || !collect(c, file_open(p->files.disk, p->history.segments.files, path, O_RDONLY)))
+        return false;
+    p->sync.marker_dirty = false;
     return true;
 }
 
@@ -78,11 +79,11 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
     if (c->count == c->max) return false;
     int fd = segment_fd_if_open(s, which);
     if (fd >= 0) {
-        fd = file_duplicate(p->disk, p->segments.files, fd);
+        fd = file_duplicate(p->files.disk, p->history.segments.files, fd);
     } else { /* dirty since before the start */
         char path[FILE_PATH_MAX];
-        segment_path(&p->segments, s, which, path, sizeof(path));
-        fd = file_open(p->disk, p->segments.files, path, O_RDONLY);
+        segment_path(&p->history.segments, s, which, path, sizeof(path));
+        fd = file_open(p->files.disk, p->history.segments.files, path, O_RDONLY);
     }
     bool none = fd < 0 && which == SEGMENT_MANIFEST && errno == ENOENT; /* lost with the power: the log is enough */
     if (!none && !collect(c, fd)) return false;
@@ -92,8 +93,8 @@ static bool collect_file(partition *p, collection *c, segment *s, segment_file w
 
 /* Logs, indexes or manifests of all dirty segments, oldest first. True when none is dirty any more. */
 static bool collect_segments(partition *p, collection *c, segment_file which) {
-    for (uint32_t i = p->dirty_from; i < p->segments.count; i++) {
-        segment *s = &p->segments.items[i];
+    for (uint32_t i = p->sync.dirty_from; i < p->history.segments.count; i++) {
+        segment *s = &p->history.segments.items[i];
         bool *const dirty[] = {&s->log_dirty, &s->index_dirty, &s->manifest_dirty}; /* by segment_file */
         if (!collect_file(p, c, s, which, dirty[which])) return false;
     }
@@ -102,18 +103,18 @@ static bool collect_segments(partition *p, collection *c, segment_file which) {
 
 /* True when the stored offsets are not dirty any more. */
 static bool collect_offsets(partition *p, collection *c) {
-    if (!p->offsets.dirty) return true;
-    if (c->count == c->max || !collect(c, offsets_duplicate(&p->offsets))) return false;
-    p->offsets.dirty = false;
-    return !p->offsets.directory_dirty; /* it was gone and is made anew: its name comes with the next sync */
+    if (!p->offsets.table.dirty) return true;
+    if (c->count == c->max || !collect(c, offsets_duplicate(&p->offsets.table))) return false;
+    p->offsets.table.dirty = false;
+    return !p->offsets.table.directory_dirty; /* it was gone and is made anew: its name comes with the next sync */
 }
 
 /* The same of what is known of producers. */
 static bool collect_producers(partition *p, collection *c) {
-    producers *known = p->producers;
+    producers *known = p->producers.known;
     if (known == NULL) return true;
     bool durable = p->level == LEVEL_DURABLE;
-    if (!producers_cover(known, p->next_offset - p->journal.count, durable) && durable) {
+    if (!producers_cover(known, p->history.next_offset - p->journal.records, durable) && durable) {
         if (file_error_poisons(errno)) c->error = errno; /* nothing is acknowledged that the file does not cover */
         return false;
     }
@@ -124,77 +125,78 @@ static bool collect_producers(partition *p, collection *c) {
 }
 
 void partition_sync_lost(partition *p) {
-    p->sync_failed = true;
+    p->sync.failed = true;
     partition_poison(p, STATUS_CANNOT_SYNC_FILE);
 }
 
-bool partition_sync_failed(const partition *p) { return p->sync_failed; }
+bool partition_sync_failed(const partition *p) { return p->sync.failed; }
 
 size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max) {
-    if (p->closed || p->sync_running) return 0;
+    if (p->closed || p->sync.running) return 0;
     partition_cut_refused(p);
-    if (p->sync_failed) return 0;
+    if (p->sync.failed) return 0;
     bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
-    if (p->offsets.directory_dirty) p->dirty_directories |= 1;
-    p->offsets.directory_dirty = false;
-    if (p->producers != NULL && p->producers->directory_dirty) p->dirty_directories |= 1;
-    if (p->producers != NULL) p->producers->directory_dirty = false;
+    if (p->offsets.table.directory_dirty) p->sync.dirty_directories |= 1;
+    p->offsets.table.directory_dirty = false;
+    if (p->producers.known != NULL && p->producers.known->directory_dirty) p->sync.dirty_directories |= 1;
+    if (p->producers.known != NULL) p->producers.known->directory_dirty = false;
     collection c = {.fds = fds, .max = max};
     errno = 0;
-    file_cache_spares_lend(p->segments.files); /* they come back when the sync is done */
+    file_cache_spares_lend(p->history.segments.files); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
                     collect_segments(p, &c, SEGMENT_LOG) && collect_producers(p, &c);
-    p->sync_covers = complete && collect_offsets(p, &c) && saved;
-    partition_checkpoint_begin(p, p->sync_covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
-    file_cache_spares_end(p->segments.files);
-    while (p->dirty_from < p->segments.count && !p->segments.items[p->dirty_from].log_dirty &&
-           !p->segments.items[p->dirty_from].index_dirty && !p->segments.items[p->dirty_from].manifest_dirty)
-        p->dirty_from++;
-    segment_set_trim(&p->segments);
-    p->sync_target = complete ? p->next_offset - p->journal.count : p->durable_offset;
+    p->sync.covers = complete && collect_offsets(p, &c) && saved;
+    partition_checkpoint_begin(p, p->sync.covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
+    file_cache_spares_end(p->history.segments.files);
+    while (p->sync.dirty_from < p->history.segments.count && !p->history.segments.items[p->sync.dirty_from].log_dirty &&
+           !p->history.segments.items[p->sync.dirty_from].index_dirty &&
+           !p->history.segments.items[p->sync.dirty_from].manifest_dirty)
+        p->sync.dirty_from++;
+    segment_set_trim(&p->history.segments);
+    p->sync.target = complete ? p->history.next_offset - p->journal.records : p->sync.durable_end;
     p->start.sync_target = complete ? p->start.written : p->start.synced;
-    p->covers_producers = p->sync_covers && p->journal.length == 0;
-    p->sync_open_error = c.error;
-    p->sync_running = true;
-    ASSERT(c.count <= max && p->sync_target <= p->next_offset);
+    p->producers.covering = p->sync.covers && p->journal.length == 0;
+    p->sync.open_error = c.error;
+    p->sync.running = true;
+    ASSERT(c.count <= max && p->sync.target <= p->history.next_offset);
     return c.count;
 }
 
 bool partition_sync_done(partition *p, int error) {
-    if (!p->sync_running) return false;
-    p->sync_running = false;
+    if (!p->sync.running) return false;
+    p->sync.running = false;
     if (p->closed) return false;
-    if (error != 0 || p->sync_open_error != 0) { /* an answer would wait for ever for a file that cannot be opened */
-        p->sync_failed = true;
+    if (error != 0 || p->sync.open_error != 0) { /* an answer would wait for ever for a file that cannot be opened */
+        p->sync.failed = true;
         partition_poison(p, STATUS_CANNOT_SYNC_FILE);
         return false;
     }
-    if (p->sync_target > p->durable_offset) {
-        p->durable_offset = p->sync_target;
-        STATS_STORE(p, durable_offset, p->durable_offset);
+    if (p->sync.target > p->sync.durable_end) {
+        p->sync.durable_end = p->sync.target;
+        STATS_STORE(p, durable_offset, p->sync.durable_end);
         STATS_STORE(p, unseen, partition_unseen(p));
     }
     p->start.synced = p->start.sync_target;
     partition_checkpoint_done(p);
-    if (p->covers_producers && p->producers != NULL) producers_covered(p->producers);
-    return p->sync_covers;
+    if (p->producers.covering && p->producers.known != NULL) producers_covered(p->producers.known);
+    return p->sync.covers;
 }
 
 void partition_sync_now(partition *p) {
     int fds[64];
     bool covered = false, progress = true;
-    while (!covered && progress && !p->sync_failed) {
+    while (!covered && progress && !p->sync.failed) {
         size_t count = partition_sync_begin(p, SYNC_ACKNOWLEDGEMENTS, fds, sizeof(fds) / sizeof(fds[0]));
         int error = 0;
         progress = count > 0;
         for (size_t i = 0; i < count; i++) {
             int result;
-            do result = p->disk->fdatasync(p->disk->context, fds[i]);
+            do result = p->files.disk->fdatasync(p->files.disk->context, fds[i]);
             while (result != 0 && errno == EINTR);
             if (result != 0 && error == 0) error = errno;
-            p->disk->close(p->disk->context, fds[i]);
+            p->files.disk->close(p->files.disk->context, fds[i]);
         }
         covered = partition_sync_done(p, error);
     }

@@ -1,0 +1,128 @@
+"""The parts of a partition (native/src/log/partition): a file names no field of a part that is not its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+NATIVE = Path(__file__).parents[2] / "native"
+FOLDER = NATIVE / "src" / "log" / "partition"
+# Member of `struct partition` -> the header and source of its type.
+PARTS = {
+    "checkpoint": "checkpoint",
+    "damage": "damage_map",
+    "history": "history",
+    "ids": "message_ids",
+    "journal": "journal",
+    "large": "large_append",
+    "offsets": "stored_offsets",
+    "producers": "producer_guard",
+    "retention": "retention",
+    "roll": "roll_plan",
+    "space": "space",
+    "start": "log_start",
+    "sync": "sync_progress",
+}
+# Files that still name fields of a part. This may only shrink.
+OPEN: dict[str, set[str]] = {
+    "checkpoint": {"save.c"},
+    "damage": {"damage.c", "open.c"},
+    "history": {
+        "ages.c",
+        "append.c",
+        "checkpoint.c",
+        "clean.c",
+        "delete.c",
+        "ids.c",
+        "info.c",
+        "inside.h",
+        "lag.c",
+        "level.c",
+        "lookup.c",
+        "lookup.h",
+        "offsets.c",
+        "open.c",
+        "poll.c",
+        "producing.c",
+        "roll.c",
+        "save.c",
+        "search.c",
+        "space.c",
+        "start.c",
+        "state.c",
+        "state.h",
+        "sync.c",
+    },
+    "ids": {"append.c", "ids.c"},
+    "journal": {"append.c", "checkpoint.c", "info.c", "save.c", "save.h", "state.h", "sync.c"},
+    "large": {"append.c", "save.c"},
+    "offsets": {"clean.c", "inside.h", "offsets.c", "open.c", "sync.c"},
+    "producers": {"append.c", "level.c", "offsets.c", "producing.c", "sync.c"},
+    "retention": {"clean.c", "inside.h", "start.c", "state.c"},
+    "roll": {"append.c", "clean.c", "roll.c", "space.c", "start.c", "state.c"},
+    "space": {"append.c", "level.c", "open.c", "save.c", "save.h"},
+    "start": {
+        "append.c",
+        "checkpoint.c",
+        "clean.c",
+        "delete.c",
+        "info.c",
+        "lag.c",
+        "open.c",
+        "roll.c",
+        "save.c",
+        "start.c",
+        "state.c",
+        "sync.c",
+    },
+    "sync": {"append.c", "delete.c", "level.c", "open.c", "producing.c", "roll.c", "state.c", "state.h", "sync.c"},
+}
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+FIELD = re.compile(r"\bp->(" + "|".join(PARTS) + r")(?:\.|->)\w")
+PRIVATE = re.compile(r'^#include "log/partition/', re.MULTILINE)
+
+
+def read_folder() -> dict[str, str]:
+    return {path.name: COMMENT.sub(" ", path.read_text()) for path in sorted(FOLDER.glob("*.[ch]"))}
+
+
+def strangers(files: Mapping[str, str]) -> dict[str, set[str]]:
+    """Part -> files beside its own that name its fields."""
+    found: dict[str, set[str]] = {}
+    for name, text in files.items():
+        for member in FIELD.findall(text):
+            if name.split(".")[0] != PARTS[member]:
+                found.setdefault(member, set()).add(name)
+    return found
+
+
+def knows_partition(files: Mapping[str, str], member: str) -> bool:
+    """Whether the files of a part name the partition around it."""
+    own = [files.get(PARTS[member] + suffix, "") for suffix in (".h", ".c")]
+    return any(re.search(r"\bpartition \*", text) for text in own)
+
+
+def test_only_a_parts_own_file_names_its_fields() -> None:
+    assert strangers(read_folder()) == OPEN
+
+
+def test_a_closed_part_knows_no_partition() -> None:
+    files = read_folder()
+    assert [member for member in PARTS if member not in OPEN and knows_partition(files, member)] == []
+
+
+def test_only_the_folder_and_one_test_header_see_inside() -> None:
+    paths = [path for path in NATIVE.rglob("*.[ch]") if "build" not in path.relative_to(NATIVE).parts]
+    seen = {path for path in paths if PRIVATE.search(path.read_text())}
+    assert {path for path in seen if path.parent != FOLDER} == {NATIVE / "tests" / "partition_inside.h"}
+
+
+def test_a_planted_look_into_a_part_is_found() -> None:
+    planted = {
+        "one.c": "if (p->journal.length > 0) return;",
+        "two.c": "return p->large->cut && journal_is_empty(&p->journal);",
+        "journal.c": "p->journal.length = 0;",
+    }
+    assert strangers(planted) == {"journal": {"one.c"}, "large": {"two.c"}}
+    assert knows_partition({"journal.h": "void journal_open(partition *p);"}, "journal")

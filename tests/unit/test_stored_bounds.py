@@ -92,9 +92,9 @@ BOUNDS: Final[dict[str, dict[str, Shared | str]]] = {
     "native/src/log/files.h": {"FILE_PATH_MAX": ONE_THING},
     "native/src/log/partition/inside.h": {
         "DAMAGED_MAX": "damage of a device, which no user makes; further ranges are found again by each read",
-        "RESERVE_BYTES_MAX": WORK,
     },
     "native/src/log/partition/poll.c": {"ANSWER_BYTES_MAX": WORK},
+    "native/src/log/partition/space.h": {"RESERVE_BYTES_MAX": WORK},
     "native/src/log/producers.h": {
         "PRODUCERS_OF_PARTITION_MAX": PRODUCERS,
         "PRODUCERS_OF_WORKER_MAX": PRODUCERS,

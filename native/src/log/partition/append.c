@@ -31,8 +31,8 @@ static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, u
     segment *s = segment_active(&p->history.segments);
     *fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (*fd < 0) return partition_refused(p, errno);
-    if (partition_must_cut(p, s) && partition_cut_back(p, s, *fd) != 0) return partition_refused(p, errno);
-    return 0;
+    int error = partition_cut_stale(p, s, *fd);
+    return error == 0 ? 0 : partition_refused(p, error);
 }
 
 /* ---- groups ---- */
@@ -112,7 +112,7 @@ static inline __attribute__((always_inline)) void commit(partition *p, segment *
     p->start.served_bytes += g->bytes;
     p->start.served_messages += g->records;
     p->history.next_offset += g->records;
-    if (p->space.stale_end <= partition_file_end(p, s)) p->space.stale_end = 0;
+    space_overwritten(&p->space, partition_file_end(p, s));
     STATS_STORE(p, size_bytes, p->start.served_bytes);
     STATS_STORE(p, messages_count, p->start.served_messages);
     if (p->level == LEVEL_DURABLE)
@@ -126,6 +126,10 @@ static inline __attribute__((always_inline)) void commit(partition *p, segment *
     }
 }
 
+static void make_space(partition *p, const segment *s, int fd, uint64_t bytes) {
+    space_make(&p->space, p->files.disk, fd, s->log_bytes, bytes, p->roll.size_bytes);
+}
+
 /* Writes one group from the front of the batches. Returns how many were acknowledged, or 0 and the status. */
 static size_t append_group(partition *p, append_batch *batches, size_t count, uint64_t now_us, uint32_t *status) {
     struct iovec parts[1 + IOV_MAX]; /* the first one for the journal */
@@ -137,11 +141,12 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status == 0) *status = gather(p, s, batches, count, now_us, parts + 1, &g);
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
-        if (p->space.allocate_ahead || g.bytes >= RESERVE_BATCH_BYTES) partition_make_space(p, s, fd, g.bytes);
+        if (space_is_wanted(&p->space, g.bytes)) make_space(p, s, fd, g.bytes);
         *status = p->producers.known != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
-        bool noted = *status == 0, journal = noted && p->level == LEVEL_MEMORY && !g.seals &&
-                                             partition_journal_take(p, parts + 1, g.batches, g.bytes, g.records);
-        if (noted && !journal) *status = partition_write_behind(p, s, fd, parts, g.batches);
+        bool noted = *status == 0;
+        bool taken = noted && p->level == LEVEL_MEMORY && !g.seals &&
+                     journal_take(&p->journal, parts + 1, g.batches, g.bytes, g.records);
+        if (noted && !taken) *status = partition_write_behind(p, s, fd, parts, g.batches);
         if (*status == 0) {
             if (p->producers.known != NULL) partition_keep_producers(p, batches, g.batches);
             commit(p, s, &g);
@@ -166,10 +171,11 @@ void partition_parts_end(partition *p) {
 /* What is written of the batch stands where its next part has to follow. */
 static bool parts_stand(const partition *p, const append_batch *b) {
     const large_append *a = p->large;
-    if (a->messages != b->messages || a->cut || a->status != 0 || p->closed || p->state != 0) return false;
+    if (a->messages != b->messages || a->cuts != space_cuts(&p->space) || a->status != 0 || p->closed || p->state != 0)
+        return false;
     const segment *s = segment_active(&p->history.segments);
     return s->start_offset == a->segment && s->log_bytes == a->log_end && p->history.next_offset == a->first_offset &&
-           p->history.last_timestamp <= a->timestamp && p->journal.length == 0 && !p->roll.pending;
+           p->history.last_timestamp <= a->timestamp && journal_is_empty(&p->journal) && !p->roll.pending;
 }
 
 /* False: it goes in one write, or it will be told there why it cannot be written. */
@@ -190,6 +196,7 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
                                .segment = s->start_offset,
                                .log_end = s->log_bytes,
                                .first_offset = p->history.next_offset,
+                               .cuts = space_cuts(&p->space),
                                .timestamp = now_us > p->history.last_timestamp ? now_us
                                                                                : p->history.last_timestamp + distinct,
                                .entries = malloc((size_t)b->count * sizeof *p->large->entries)};
@@ -240,15 +247,14 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     uint64_t length = a->assigned - a->written, at = a->log_end + a->written, written;
     if (length > APPEND_PART_BYTES) length = APPEND_PART_BYTES;
     struct iovec part = {.iov_base = b->messages + a->written, .iov_len = length};
-    if (!p->space.allocate_ahead) partition_make_space(p, s, fd, a->written + length);
+    if (!space_allocates_ahead(&p->space)) make_space(p, s, fd, a->written + length);
     s->log_dirty = true;
     partition_dirty_active(p);
     if (file_write(p->files.disk, fd, &part, 1, at, &written) != 0) {
         a->status = partition_undo_write(p, s, fd, at + written);
         return false;
     }
-    if (at + length > p->space.stale_end) p->space.stale_end = at + length;
-    p->space.stale_zeroed = false;
+    space_left_behind(&p->space, at + length);
     a->written += length;
     return a->written < b->length;
 }

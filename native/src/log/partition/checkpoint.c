@@ -26,7 +26,7 @@ int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us)
 void partition_checkpoint_begin(partition *p, bool covers) {
     const segment *s = segment_active(&p->history.segments);
     p->checkpoint.target = (manifest_checkpoint){0};
-    if (covers && s != NULL && p->journal.length == 0 && index_cache_waiting(&p->history.index) == 0)
+    if (covers && s != NULL && journal_is_empty(&p->journal) && index_cache_waiting(&p->history.index) == 0)
         p->checkpoint.target = (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
 }
 

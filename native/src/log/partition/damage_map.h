@@ -1,4 +1,5 @@
-/* Offsets of a partition that cannot be read: ranges that ascend and do not overlap. Ranges of one kind do not touch. */
+/* Offsets of a partition that cannot be read: ranges that ascend and do not overlap. Ranges of one kind do not touch
+ * each other. */
 #ifndef SHARDD_PARTITION_DAMAGE_MAP_H
 #define SHARDD_PARTITION_DAMAGE_MAP_H
 #include "log/partition.h"

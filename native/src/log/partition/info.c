@@ -22,6 +22,8 @@ bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
     return true;
 }
 
+uint64_t partition_unsaved_bytes(const partition *p) { return journal_bytes(&p->journal); }
+
 uint64_t partition_size_bytes(const partition *p) { return p->start.served_bytes; }
 
 uint64_t partition_messages(const partition *p) { return p->start.served_messages; }
@@ -45,7 +47,7 @@ bool partition_segment(const partition *p, uint32_t i, segment_info *out) {
     bool active = i + 1 == p->history.segments.count;
     *out = (segment_info){.start_offset = s->start_offset,
                           .log_bytes = active ? partition_file_end(p, s) : s->log_bytes,
-                          .count = active ? s->count - p->journal.records : s->count,
+                          .count = active ? s->count - journal_records(&p->journal) : s->count,
                           .first_timestamp = s->first_timestamp,
                           .last_timestamp = s->last_timestamp,
                           .absent = s->absent,

@@ -18,14 +18,10 @@
 #include "log/partition/stored_offsets.h"
 #include "log/partition/sync_progress.h"
 
-#define INDEX_FLUSH_ENTRIES 256u        /* entries that wait before they are written */
-#define DAMAGED_MAX 1024u               /* ranges known to be damaged */
-#define ALLOCATE_AHEAD_BYTES (1u << 20) /* at `durable`: the log grows in such steps */
-#define RESERVE_BYTES_MIN (1u << 20)    /* at the other levels: blocks behind the end of a log of that many bytes, */
-#define RESERVE_BYTES_MAX (8u << 20)    /* so many at most, */
-#define RESERVE_BATCH_BYTES (32u << 10) /* when so many are appended at once */
-#define CHECKPOINT_BYTES (1u << 20)     /* new bytes on the device that are worth a checkpoint */
-#define DIRECTORY_LEVELS 7u             /* the partition's directory and the ancestors that a sync covers */
+#define INDEX_FLUSH_ENTRIES 256u    /* entries that wait before they are written */
+#define DAMAGED_MAX 1024u           /* ranges known to be damaged */
+#define CHECKPOINT_BYTES (1u << 20) /* new bytes on the device that are worth a checkpoint */
+#define DIRECTORY_LEVELS 7u         /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value) \
     do { \
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
@@ -122,13 +118,7 @@ bool partition_window_holds(partition *p, uint64_t end);
 bool partition_remove_files(partition *p, segment *s, const char *trash);
 /* They are gone: the first `count` segments are none any more. */
 void partition_forget_segments(partition *p, uint32_t count);
-/* Copies a group into the journal. False when it would fill it or there is no memory. */
-bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
-/* space.c */
-void partition_space_begins(partition *p); /* with a new active segment, or another level */
-void partition_make_space(partition *p, const segment *s, int fd, uint64_t bytes); /* for so many behind its records */
-void partition_journal_clear(partition *p); /* its records are in the file, or go with the partition */
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
 /* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. */

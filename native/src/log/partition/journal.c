@@ -1,7 +1,5 @@
-/* The journal of level `memory`: acknowledged records that the file does not have yet, as they will stand in it. It is
- * written in front of the batch that would fill it, before a poll that reaches it, by the message saver, at a flush, at
- * a roll and at the close; while it cannot be written it stays, and the batches that do not fit are refused. */
-#include "log/partition/inside.h"
+/* See journal.h. */
+#include "log/partition/journal.h"
 
 #include "base/assert.h"
 
@@ -28,39 +26,40 @@ static void give_block(journal_memory *memory, void *block, size_t bytes) {
     memory->used_bytes -= bytes;
 }
 
-static bool grow(partition *p, uint64_t bytes) {
-    size_t capacity = p->journal.capacity > 0 ? p->journal.capacity : JOURNAL_BLOCK_MIN;
+void journal_open(journal *j, journal_memory *memory, uint64_t bytes_max, uint64_t records_max) {
+    *j = (journal){.memory = memory, .bytes_max = bytes_max, .records_max = records_max};
+}
+
+static bool grow(journal *j, uint64_t bytes) {
+    size_t capacity = j->capacity > 0 ? j->capacity : JOURNAL_BLOCK_MIN;
     while (capacity < bytes) capacity *= 2;
-    if (capacity == p->journal.capacity) return true;
-    uint8_t *block = take_block(p->journal.memory, capacity);
+    if (capacity == j->capacity) return true;
+    uint8_t *block = take_block(j->memory, capacity);
     if (block == NULL) return false;
-    if (p->journal.bytes != NULL) {
-        memcpy(block, p->journal.bytes, p->journal.length);
-        give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
+    if (j->bytes != NULL) {
+        memcpy(block, j->bytes, j->length);
+        give_block(j->memory, j->bytes, j->capacity);
     }
-    p->journal.bytes = block;
-    p->journal.capacity = capacity;
+    j->bytes = block;
+    j->capacity = capacity;
     return true;
 }
 
-bool partition_journal_take(partition *p, const struct iovec *parts, size_t count, uint64_t bytes, uint64_t records) {
-    uint64_t length = p->journal.length + bytes;
-    if (length >= p->journal.bytes_max || p->journal.records + records >= p->journal.records_max || !grow(p, length))
-        return false;
+bool journal_take(journal *j, const struct iovec *batches, size_t count, uint64_t bytes, uint64_t records) {
+    uint64_t length = j->length + bytes;
+    if (length >= j->bytes_max || j->records + records >= j->records_max || !grow(j, length)) return false;
     for (size_t i = 0; i < count; i++) {
-        memcpy(p->journal.bytes + p->journal.length, parts[i].iov_base, parts[i].iov_len);
-        p->journal.length += parts[i].iov_len;
+        memcpy(j->bytes + j->length, batches[i].iov_base, batches[i].iov_len);
+        j->length += batches[i].iov_len;
     }
-    p->journal.records += records;
-    ASSERT(p->journal.length == length && length <= p->journal.capacity);
+    j->records += records;
+    ASSERT(j->length == length && length <= j->capacity);
     return true;
 }
 
-void partition_journal_clear(partition *p) {
-    if (p->journal.bytes != NULL) give_block(p->journal.memory, p->journal.bytes, p->journal.capacity);
-    p->journal.bytes = NULL;
-    p->journal.capacity = 0;
-    p->journal.length = p->journal.records = 0;
+void journal_free(journal *j) {
+    if (j->bytes != NULL) give_block(j->memory, j->bytes, j->capacity);
+    j->bytes = NULL;
+    j->capacity = 0;
+    j->length = j->records = 0;
 }
-
-uint64_t partition_unsaved_bytes(const partition *p) { return p->journal.length; }

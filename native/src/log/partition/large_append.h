@@ -11,7 +11,7 @@ typedef struct large_append {
     uint64_t assigned, written; /* bytes */
     uint32_t records;           /* assigned */
     index_entry *entries;       /* of these records */
-    bool cut;                   /* its bytes do not stand there any more */
+    uint32_t cuts;              /* of the space when it was begun: another number, and its bytes may be gone */
     bool anew;                  /* it was begun a second time */
     uint32_t status;            /* why a part could not be written */
 } large_append;

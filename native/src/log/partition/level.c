@@ -16,10 +16,10 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     uint32_t status = p->level == LEVEL_MEMORY ? partition_save(p) : 0;
     uint64_t shown = partition_visible_end(p);
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
-    if (p->space.reserved_end > 0) partition_give_back(p);
+    if (space_has_reserved(&p->space)) partition_give_back(p);
     p->level = level;
     if (level != LEVEL_DURABLE && p->producers.known != NULL) producers_not_durable(p->producers.known);
-    partition_space_begins(p);
+    space_begins(&p->space, level == LEVEL_DURABLE, p->history.segments.count > 0);
     if (level == LEVEL_DURABLE) {
         p->sync.found_end = shown;
         if (p->history.segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */

@@ -66,7 +66,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->sync.marker_dirty = true;
         index_cache_reset(&p->history.index, segments[count - 1].count);
         p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
-        partition_space_begins(p);
+        space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     }
     return 0;
 }
@@ -89,9 +89,6 @@ partition *partition_open(const partition_options *options, const segment_info *
                  .default_bytes = options->segment_size_bytes,
                  .at_us = UINT64_MAX},
         .space = {.room = options->room},
-        .journal = {.records_max = options->journal_messages_max,
-                    .bytes_max = options->journal_bytes_max,
-                    .memory = options->journals},
         .history = {.segments = {.disk = options->disk,
                                  .files = options->files,
                                  .directory = directory,
@@ -111,6 +108,7 @@ partition *partition_open(const partition_options *options, const segment_info *
         .ns = options->ns,
         .references = 1,
     };
+    journal_open(&p->journal, options->journals, options->journal_bytes_max, options->journal_messages_max);
     if (directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
         int error = errno;
         index_cache_free(&p->history.index);
@@ -143,7 +141,7 @@ void partition_release(partition *p) {
     ASSERT(p->references > 0);
     if (--p->references > 0) return;
     segment_set_free(&p->history.segments);
-    partition_journal_clear(p);
+    journal_free(&p->journal);
     partition_parts_end(p);
     index_cache_free(&p->history.index);
     offsets_free(&p->offsets.table);
@@ -159,11 +157,11 @@ void partition_close(partition *p) {
     if (partition_save(p) == 0) partition_index_flush(p);
     if (p->state == 0) partition_cut_ahead(p); /* zeros that stay are cut by the next recovery */
     else partition_cut_refused(p);
-    if (p->space.reserved_end > 0) partition_give_back(p);
+    if (space_has_reserved(&p->space)) partition_give_back(p);
     partition_checkpoint_write(p);
     partition_write_start(p);
     p->closed = true;
-    partition_journal_clear(p);
+    journal_free(&p->journal);
     if (p->stats != NULL && atomic_load(&p->stats->incarnation) != p->files.incarnation)
         p->stats = NULL; /* deleted while its shard started: the slot has been given to another partition */
     STATS_STORE(p, incarnation, 0);

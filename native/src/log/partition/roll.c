@@ -33,7 +33,8 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);
     if (status != 0) return status;
     if (partition_index_flush(p) != 0) return partition_refused(p, 0);
-    if (partition_cut_ahead(p) != 0) return partition_refused(p, errno);
+    int error = partition_cut_ahead(p);
+    if (error != 0) return partition_refused(p, error);
     partition_give_back(p);
     if (p->history.segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
     uint64_t born_at = now_us > p->history.last_timestamp ? now_us : p->history.last_timestamp;
@@ -47,7 +48,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     s->first_timestamp = s->last_timestamp = p->history.last_timestamp;
     s->manifest_dirty = true;
     p->history.last_timestamp = born_at; /* also when the clock goes back before its first record */
-    partition_space_begins(p);
+    space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     index_cache_reset(&p->history.index, 0);
     p->roll.pending = false;
     p->roll.at_us = UINT64_MAX;

@@ -3,46 +3,27 @@
 
 #include <errno.h>
 
-static const uint8_t zeros[65536];
-
-int partition_cut_back(partition *p, segment *s, int fd) {
-    uint64_t at = partition_file_end(p, s);
-    if (p->large != NULL) p->large->cut = true;
-    if (file_truncate(p->files.disk, fd, at) == 0) {
-        p->space.stale_end = 0;
-        return 0;
-    }
-    while (!p->space.stale_zeroed && at < p->space.stale_end) {
-        size_t length = p->space.stale_end - at < sizeof(zeros) ? (size_t)(p->space.stale_end - at) : sizeof(zeros);
-        struct iovec part = {.iov_base = (void *)(uintptr_t)zeros, .iov_len = length};
-        if (file_write(p->files.disk, fd, &part, 1, at, NULL) != 0) return -1;
-        at += length;
-    }
-    p->space.stale_zeroed = true;
-    return 0;
-}
-
 uint32_t partition_undo_write(partition *p, segment *s, int fd, uint64_t end) {
     uint32_t status = partition_refused(p, errno);
-    if (end > p->space.stale_end) p->space.stale_end = end;
-    p->space.stale_zeroed = false;
-    if (partition_cut_back(p, s, fd) != 0 && file_error_poisons(errno))
-        partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
+    space_left_behind(&p->space, end);
+    int error = space_cut_back(&p->space, p->files.disk, fd, partition_file_end(p, s));
+    if (error != 0 && file_error_poisons(error)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
     return status;
 }
 
 uint32_t partition_save(partition *p) {
-    if (p->journal.length == 0) {
-        partition_journal_clear(p); /* its memory, too */
+    if (journal_is_empty(&p->journal)) {
+        journal_free(&p->journal); /* its memory, too */
         return 0;
     }
     if (p->state != 0) return p->state;
     segment *s = segment_active(&p->history.segments);
     int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
-    if (fd < 0 || (partition_must_cut(p, s) && partition_cut_back(p, s, fd) != 0)) return partition_refused(p, errno);
+    int error = fd < 0 ? errno : partition_cut_stale(p, s, fd);
+    if (error != 0) return partition_refused(p, error);
     struct iovec parts[1];
     uint32_t status = partition_write_behind(p, s, fd, parts, 0);
-    if (status == 0) partition_journal_clear(p);
+    if (status == 0) journal_free(&p->journal);
     return status;
 }
 
@@ -79,23 +60,20 @@ uint32_t partition_index_flush(partition *p) {
 /* ---- the space behind the records ---- */
 
 void partition_give_back(partition *p) {
-    p->space.reserved_end = 0;
+    space_is_unreserved(&p->space);
     if (p->history.segments.count == 0 || p->level == LEVEL_DURABLE) return;
     segment *s = segment_active(&p->history.segments);
     if (s->log_bytes < RESERVE_BYTES_MIN) return;
     int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
-    if (fd < 0) return;
-    if (p->large != NULL) p->large->cut = true;                       /* what is written of them goes with the blocks */
-    (void)file_truncate(p->files.disk, fd, partition_file_end(p, s)); /* its length stays: nothing depends on it */
+    if (fd >= 0) space_give_back(&p->space, p->files.disk, fd, partition_file_end(p, s));
 }
 
 int partition_cut_ahead(partition *p) {
-    if (p->space.stale_end == 0 || p->history.segments.count == 0) return 0;
-    if (p->large != NULL) p->large->cut = true;
+    if (!space_has_stale(&p->space) || p->history.segments.count == 0) return 0;
     segment *s = segment_active(&p->history.segments);
     int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
-    if (fd < 0 || file_truncate(p->files.disk, fd, partition_file_end(p, s)) != 0) return -1;
-    p->space.stale_end = p->space.reserved_end = 0;
+    int error = fd < 0 ? errno : space_cut(&p->space, p->files.disk, fd, partition_file_end(p, s));
+    if (error != 0) return error;
     s->log_dirty = true; /* its new length */
     partition_dirty_active(p);
     return 0;

@@ -12,7 +12,7 @@ uint32_t partition_save(partition *p);
 uint32_t partition_index_flush(partition *p);
 /* Gives back the reserved blocks of the active log, also those of a process before this one. */
 void partition_give_back(partition *p);
-/* Cuts what the active log holds behind its records. 0 or -1. */
+/* Cuts what the active log holds behind its records. 0 or errno. */
 int partition_cut_ahead(partition *p);
 /* The same of a write that was refused (partition_has_refused), where no append may come any more. */
 void partition_cut_refused(partition *p);
@@ -21,25 +21,24 @@ void partition_checkpoint_write(partition *p);
 /* Writes the log start into that manifest, unless the manifest knows it. */
 void partition_write_start(partition *p);
 
-/* Removes what a failed write left behind the last acknowledged byte. Where cutting does not work the bytes become
- * zeros, because a recovery would take whole records among them for the next offsets. 0 or -1. */
-int partition_cut_back(partition *p, segment *s, int fd);
 /* Nothing stays of a write that failed when the file had `end` bytes. The status. */
 uint32_t partition_undo_write(partition *p, segment *s, int fd, uint64_t end);
-/* True when bytes behind the records could be taken for some. */
-static inline bool partition_must_cut(const partition *p, const segment *s) {
-    return p->space.stale_end > partition_file_end(p, s) && !(p->space.stale_zeroed && p->level == LEVEL_DURABLE);
+/* Removes bytes behind the records that could be taken for some. 0 or errno. */
+static inline int partition_cut_stale(partition *p, const segment *s, int fd) {
+    uint64_t end = partition_file_end(p, s);
+    bool must = space_must_cut(&p->space, end, p->level == LEVEL_DURABLE);
+    return must ? space_cut_back(&p->space, p->files.disk, fd, end) : 0;
 }
 /* Writes the journal and `count` further parts, at parts[1], behind the end of the file; parts[0] is for the journal.
  * Nothing of them stays when the write fails. 0 or a status. */
 static inline uint32_t partition_write_behind(partition *p, segment *s, int fd, struct iovec *parts, size_t count) {
     uint64_t end = partition_file_end(p, s), written;
-    bool journal = p->journal.length > 0;
-    parts[0] = (struct iovec){.iov_base = p->journal.bytes, .iov_len = p->journal.length};
+    bool saves = !journal_is_empty(&p->journal);
+    parts[0] = journal_part(&p->journal);
     s->log_dirty = true; /* also when it fails: the sync has to see this error too */
     partition_dirty_active(p);
-    if (file_write(p->files.disk, fd, journal ? parts : parts + 1, count + journal, end, &written) == 0) {
-        p->journal.length = p->journal.records = 0;
+    if (file_write(p->files.disk, fd, saves ? parts : parts + 1, count + saves, end, &written) == 0) {
+        journal_written(&p->journal);
         return 0;
     }
     return partition_undo_write(p, s, fd, end + written);

@@ -26,6 +26,11 @@ uint32_t partition_refused(partition *p, int error) {
     return p->state != 0 ? p->state : (uint32_t)STATUS_CANNOT_WRITE_TO_FILE;
 }
 
+bool partition_has_refused(const partition *p) {
+    bool refused = space_has_refused(&p->space) && (p->large == NULL || p->state != 0);
+    return refused && p->history.segments.count > 0 && !p->closed;
+}
+
 uint64_t partition_first_offset(const partition *p) {
     if (p->history.segments.count == 0) return 0;
     uint64_t first = p->history.segments.items[0].start_offset;

@@ -6,7 +6,7 @@
 
 /* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p) {
-    if (p->level != LEVEL_DURABLE) return p->history.next_offset - p->journal.records;
+    if (p->level != LEVEL_DURABLE) return p->history.next_offset - journal_records(&p->journal);
     return p->sync.durable_end > p->sync.found_end ? p->sync.durable_end : p->sync.found_end;
 }
 /* Messages that wait for the device before a poll sees them. */
@@ -16,7 +16,7 @@ static inline uint32_t partition_unseen(const partition *p) {
 }
 /* Bytes of the active log that the kernel has. */
 static inline uint64_t partition_file_end(const partition *p, const segment *active) {
-    return active->log_bytes - p->journal.length;
+    return active->log_bytes - journal_bytes(&p->journal);
 }
 /* The active segment has bytes that no sync has covered. */
 static inline void partition_dirty_active(partition *p) {

@@ -17,7 +17,7 @@ bool partition_is_dirty(const partition *p) {
     if (p->sync.failed) return false;
     return p->sync.running || p->sync.dirty_directories != 0 || p->offsets.table.dirty ||
            p->offsets.table.directory_dirty || (p->producers.known != NULL && p->producers.known->dirty) ||
-           ((index_cache_waiting(&p->history.index) > 0 || p->journal.length > 0) && p->state == 0) ||
+           ((index_cache_waiting(&p->history.index) > 0 || !journal_is_empty(&p->journal)) && p->state == 0) ||
            p->sync.dirty_from < p->history.segments.count;
 }
 
@@ -114,7 +114,7 @@ static bool collect_producers(partition *p, collection *c) {
     producers *known = p->producers.known;
     if (known == NULL) return true;
     bool durable = p->level == LEVEL_DURABLE;
-    if (!producers_cover(known, p->history.next_offset - p->journal.records, durable) && durable) {
+    if (!producers_cover(known, p->history.next_offset - journal_records(&p->journal), durable) && durable) {
         if (file_error_poisons(errno)) c->error = errno; /* nothing is acknowledged that the file does not cover */
         return false;
     }
@@ -155,9 +155,9 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
            !p->history.segments.items[p->sync.dirty_from].manifest_dirty)
         p->sync.dirty_from++;
     segment_set_trim(&p->history.segments);
-    p->sync.target = complete ? p->history.next_offset - p->journal.records : p->sync.durable_end;
+    p->sync.target = complete ? p->history.next_offset - journal_records(&p->journal) : p->sync.durable_end;
     p->start.sync_target = complete ? p->start.written : p->start.synced;
-    p->producers.covering = p->sync.covers && p->journal.length == 0;
+    p->producers.covering = p->sync.covers && journal_is_empty(&p->journal);
     p->sync.open_error = c.error;
     p->sync.running = true;
     ASSERT(c.count <= max && p->sync.target <= p->history.next_offset);

@@ -12,7 +12,7 @@ static inline segment_set *inside_segments(const partition *p) {
 static inline const index_cache *inside_index(const partition *p) { return &p->history.index; }
 static inline const journal *inside_journal(const partition *p) { return &p->journal; }
 static inline const sync_progress *inside_sync(const partition *p) { return &p->sync; }
-static inline const damage_map *inside_damage(const partition *p) { return &p->damage; }
+static inline damage_map *inside_damage(partition *p) { return &p->damage; }
 static inline const log_start *inside_start(const partition *p) { return &p->start; }
 static inline const stored_offsets *inside_offsets(const partition *p) { return &p->offsets; }
 static inline const poll_cursor *inside_cursors(const partition *p) { return p->cursors; }

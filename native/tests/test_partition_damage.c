@@ -63,7 +63,7 @@ static void test_damaged_ranges_end_an_answer(void) {
     CHECK_EQUAL(offsets[0], 22);
     CHECK_EQUAL(read_offsets(p, POLL_TIMESTAMP, 1019, 5, offsets, 100, 300), 1);
     append(p, &m, 1, 10, 2000); /* sends go on */
-    partition_forget_damage(p, 51);
+    damage_forget(inside_damage(p), 51);
     CHECK_EQUAL(inside_damage(p)->count, 1);
     end(p, &m);
 }
@@ -119,13 +119,13 @@ static void test_ranges_against_a_model(void) {
             CHECK_EQUAL(inside ? (r->isolated ? 2 : 1) : 0, kinds[at]);
             uint64_t behind = at;
             while (behind < 300 && kinds[behind] == 2) behind++;
-            CHECK_EQUAL(partition_skip_isolated(p, at), behind);
+            CHECK_EQUAL(damage_skip_isolated(inside_damage(p), at), behind);
         }
         for (uint32_t i = 1; i < inside_damage(p)->count; i++)
             CHECK(inside_damage(p)->ranges[i - 1].end +
                       (inside_damage(p)->ranges[i - 1].isolated == inside_damage(p)->ranges[i].isolated) <=
                   inside_damage(p)->ranges[i].start);
-        partition_forget_damage(p, UINT64_MAX);
+        damage_forget(inside_damage(p), UINT64_MAX);
         CHECK_EQUAL(inside_damage(p)->count, 0);
     }
     for (uint64_t i = 0; i < DAMAGED_MAX; i++) CHECK(partition_withhold(p, 2 * i, 2 * i + 1, false));

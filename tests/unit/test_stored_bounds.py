@@ -90,7 +90,7 @@ BOUNDS: Final[dict[str, dict[str, Shared | str]]] = {
     "native/src/log/partition/clean.c": {"DROPPED_MAX": WORK},
     "native/src/log/files.c": {"MAKE_ATTEMPTS_MAX": WORK},
     "native/src/log/files.h": {"FILE_PATH_MAX": ONE_THING},
-    "native/src/log/partition/inside.h": {
+    "native/src/log/partition/damage_map.h": {
         "DAMAGED_MAX": "damage of a device, which no user makes; further ranges are found again by each read",
     },
     "native/src/log/partition/poll.c": {"ANSWER_BYTES_MAX": WORK},

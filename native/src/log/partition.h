@@ -243,7 +243,7 @@ bool partition_fetch(partition *p, segment_wait *w);
 /* Asks for the calls that follow, until NULL does: it hears why its fetch has brought nothing. */
 void partition_asks(partition *p, segment_wait *w);
 
-/* ---- damage (partition/damage.c) ---- */
+/* ---- damage (partition/damage_map.c) ---- */
 /* Withholds the offsets [start, end), as far as they are not withheld yet: polls that start there get 4027, those that
  * reach them end before. Isolated ones are passed over as if the messages were not there. False: there are 1,024 ranges
  * already (the reader finds it again), or no memory. */
@@ -257,8 +257,6 @@ const damaged_range *partition_damage_from(const partition *p, uint64_t offset);
 /* The segment in which an index contradicted its log when a poll answered 10002, or with damaged records (4027). */
 uint64_t partition_suspect(const partition *p);
 uint64_t partition_segment_of(const partition *p, uint64_t offset); /* start of the segment that has to hold it */
-/* Forgets damage below `offset`: its segments were deleted. */
-void partition_forget_damage(partition *p, uint64_t offset);
 uint32_t partition_segment_count(const partition *p); /* 0 when never written */
 /* What the i-th segment has in its file; false: there are not so many. */
 bool partition_segment(const partition *p, uint32_t i, segment_info *out);

@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, u
         uint32_t status = partition_part_with_producers(p);
         if (status != 0) return status;
     }
-    if (p->history.segments.count == 0 || p->roll.pending || now_us >= p->roll.at_us) {
+    if (p->history.segments.count == 0 || roll_is_due(&p->roll, now_us)) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
@@ -73,7 +73,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
         uint64_t position = s->log_bytes + g->bytes;
         if (position + b->length > UINT32_MAX) { /* index positions have 32 bits: this one goes into the next segment */
             if (g->batches > 0 || s->count == 0) break;
-            p->roll.pending = true;
+            roll_wanted(&p->roll);
             return 0;
         }
         index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
@@ -93,7 +93,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
             g->last_timestamp = timestamp;
         }
         p->history.index.count += b->count;
-        g->seals = position >= p->roll.size_bytes; /* full before this batch */
+        g->seals = roll_seals(&p->roll, position); /* full before this batch */
         parts[g->batches++] = (struct iovec){.iov_base = b->messages, .iov_len = b->length};
         g->bytes += b->length;
         g->records += b->count;
@@ -121,13 +121,13 @@ static inline __attribute__((always_inline)) void commit(partition *p, segment *
     if (index_cache_waiting(&p->history.index) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
-        p->roll.pending = true;
+        roll_wanted(&p->roll);
         partition_roll(p, g->last_timestamp); /* tried again by the next append */
     }
 }
 
 static void make_space(partition *p, const segment *s, int fd, uint64_t bytes) {
-    space_make(&p->space, p->files.disk, fd, s->log_bytes, bytes, p->roll.size_bytes);
+    space_make(&p->space, p->files.disk, fd, s->log_bytes, bytes, roll_size(&p->roll));
 }
 
 /* Writes one group from the front of the batches. Returns how many were acknowledged, or 0 and the status. */
@@ -155,7 +155,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (noted && p->producers.known != NULL) partition_unnote_producers(p, batches, g.batches);
         p->history.index.count -= (uint32_t)g.records;
         return 0;
-    } while (p->roll.pending);
+    } while (roll_is_wanted(&p->roll));
     *status = STATUS_CANNOT_WRITE_TO_FILE;
     return 0;
 }
@@ -175,7 +175,7 @@ static bool parts_stand(const partition *p, const append_batch *b) {
         return false;
     const segment *s = segment_active(&p->history.segments);
     return s->start_offset == a->segment && s->log_bytes == a->log_end && p->history.next_offset == a->first_offset &&
-           p->history.last_timestamp <= a->timestamp && journal_is_empty(&p->journal) && !p->roll.pending;
+           p->history.last_timestamp <= a->timestamp && journal_is_empty(&p->journal) && !roll_is_wanted(&p->roll);
 }
 
 /* False: it goes in one write, or it will be told there why it cannot be written. */
@@ -186,8 +186,9 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
     const segment *s = segment_active(&p->history.segments);
     bool distinct = b->by.asks & APPEND_DISTINCT;
     if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
-        p->roll.pending = s->count > 0;
-        if (!p->roll.pending || make_ready(p, now_us, &fd) != 0) return false;
+        if (s->count == 0) return false;
+        roll_wanted(&p->roll);
+        if (make_ready(p, now_us, &fd) != 0) return false;
         s = segment_active(&p->history.segments);
     }
     p->large = malloc(sizeof *p->large);
@@ -275,7 +276,7 @@ static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
             b->first_offset = a->first_offset;
             b->status = 0;
             if (b->by.asks != 0) b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, a->timestamp};
-            bool seals = s->log_bytes >= p->roll.size_bytes;
+            bool seals = roll_seals(&p->roll, s->log_bytes);
             uint64_t last = a->timestamp + (b->by.asks & APPEND_DISTINCT ? b->count - 1 : 0);
             commit(p, s, &(group){1, b->length, b->count, a->timestamp, last, seals});
             done = 1;

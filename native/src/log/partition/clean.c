@@ -77,15 +77,15 @@ static bool is_astray(const partition *p, const segment *s, uint64_t age, uint64
 /* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
 static void roll_on_age(partition *p) {
     const segment *s = segment_active(&p->history.segments);
-    bool aged = p->retention.limits.expiry_us > 0 || p->roll.at_us != UINT64_MAX;
-    if (!aged || s == NULL || s->count == 0 || p->roll.pending) return;
+    bool aged = p->retention.limits.expiry_us > 0 || roll_grows_old(&p->roll);
+    if (!aged || s == NULL || s->count == 0 || roll_is_wanted(&p->roll)) return;
     uint64_t now = expiry_clock_now(p->clock);
     bool expired = p->retention.limits.expiry_us > 0 && has_aged(p, s, p->retention.limits.expiry_us, now);
     bool astray = is_astray(p, s, p->retention.limits.expiry_us, now) ||
                   is_astray(p, s, p->retention.limits.segment_age_us, now);
-    bool old = p->roll.at_us <= now && has_aged(p, s, p->retention.limits.segment_age_us, now);
+    bool old = roll_is_old(&p->roll, now) && has_aged(p, s, p->retention.limits.segment_age_us, now);
     if (!expired && !astray && !old) return;
-    p->roll.pending = partition_roll(p, now) != 0; /* tried again by the next append */
+    if (partition_roll(p, now) != 0) roll_wanted(&p->roll);
 }
 
 void partition_lease(partition *p, uint64_t offset) { p->retention.leased = offset; }
@@ -187,9 +187,10 @@ bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t
 uint32_t partition_roll_early(partition *p) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     const segment *s = segment_active(&p->history.segments);
-    if (p->state != 0 || s == NULL || s->count == 0 || p->roll.pending || p->retention.settled < p->history.next_offset)
+    if (p->state != 0 || s == NULL || s->count == 0 || roll_is_wanted(&p->roll) ||
+        p->retention.settled < p->history.next_offset)
         return p->state;
     uint32_t status = partition_roll(p, p->history.last_timestamp);
-    p->roll.pending = status != 0;
+    if (status != 0) roll_wanted(&p->roll);
     return status;
 }

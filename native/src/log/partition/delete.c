@@ -53,7 +53,7 @@ void partition_forget_segments(partition *p, uint32_t count) {
     partition_hide(p, p->history.segments.items[count].start_offset);
     segment_remove_front(&p->history.segments, count);
     p->start.hidden -= count;
-    partition_forget_damage(p, partition_first_offset(p));
+    damage_forget(&p->damage, partition_first_offset(p));
     p->sync.dirty_from -= p->sync.dirty_from < count ? p->sync.dirty_from : count;
     p->sync.dirty_directories |= 1;
     partition_publish(p);

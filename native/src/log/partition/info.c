@@ -66,3 +66,13 @@ void partition_surveyed(partition *p, uint64_t start_offset, uint64_t first_time
     segment *s = segment_find(&p->history.segments, start_offset);
     if (s != NULL && s->start_offset == start_offset && s->count > 0) s->first_timestamp = first_timestamp;
 }
+
+/* ---- damage ---- */
+
+bool partition_withhold(partition *p, uint64_t start, uint64_t end, bool isolated) {
+    return damage_add(&p->damage, start, end, isolated);
+}
+
+const damaged_range *partition_damage_from(const partition *p, uint64_t offset) {
+    return damage_from(&p->damage, offset);
+}

@@ -18,10 +18,8 @@
 #include "log/partition/stored_offsets.h"
 #include "log/partition/sync_progress.h"
 
-#define INDEX_FLUSH_ENTRIES 256u    /* entries that wait before they are written */
-#define DAMAGED_MAX 1024u           /* ranges known to be damaged */
-#define CHECKPOINT_BYTES (1u << 20) /* new bytes on the device that are worth a checkpoint */
-#define DIRECTORY_LEVELS 7u         /* the partition's directory and the ancestors that a sync covers */
+#define INDEX_FLUSH_ENTRIES 256u /* entries that wait before they are written */
+#define DIRECTORY_LEVELS 7u      /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value) \
     do { \
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \
@@ -121,22 +119,6 @@ void partition_forget_segments(partition *p, uint32_t count);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
-/* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. */
-int partition_manifest_make(partition *p, uint64_t born_at, uint64_t counted_us);
-/* A sync begins; `covers`: when it succeeds names, log and index of now are on the device. */
-void partition_checkpoint_begin(partition *p, bool covers);
-/* It has succeeded: a checkpoint is written when it is worth it. */
-void partition_checkpoint_done(partition *p);
-/* Where the last `count` offsets before `end` start, isolated ranges (`damaged_too`: all ranges) not counted. */
-uint64_t partition_last_of_dense(const partition *p, uint64_t end, uint64_t count, bool damaged_too);
-/* The last such range that begins below `end`; NULL: there is no such range. */
-const damaged_range *partition_passed_over_below(const partition *p, uint64_t end, bool damaged_too);
-/* `offset`, or where the isolated ranges end that hold it. */
-uint64_t partition_skip_isolated(const partition *p, uint64_t offset);
-/* Start of the first isolated range that ends behind `offset`; UINT64_MAX: none. */
-uint64_t partition_next_isolated(const partition *p, uint64_t offset);
-/* `offset`, or where damage starts that ends there and is not isolated (isolated ranges between do not count). */
-uint64_t partition_before_damage(const partition *p, uint64_t offset);
 /* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
 static inline bool partition_doubt(partition *p, segment *s) {
     p->history.suspect = s->start_offset;

@@ -5,7 +5,7 @@
 static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged_too, uint64_t *count,
                             uint64_t *start) {
     while (*count > 0 && end > s->start_offset) {
-        const damaged_range *r = partition_passed_over_below(p, end, damaged_too);
+        const damaged_range *r = damage_passed_over_below(&p->damage, end, damaged_too);
         uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
         if (low < end) {
             if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
@@ -19,7 +19,7 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged
 }
 
 static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
-    *start = p->history.sparse ? end : partition_last_of_dense(p, end, count, damaged_too);
+    *start = p->history.sparse ? end : damage_last_of_dense(&p->damage, end, count, damaged_too);
     if (!p->history.sparse) return true;
     for (uint32_t i = p->history.segments.count; i-- > 0 && count > 0;) {
         segment *s = &p->history.segments.items[i];
@@ -43,11 +43,11 @@ bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
         segment *s = segment_find(&p->history.segments, *offset);
         uint64_t k, before = *offset;
         if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
-        const damaged_range *r = partition_damage_from(p, *offset);
+        const damaged_range *r = damage_from(&p->damage, *offset);
         if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
         if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
         if (r != NULL && r->start < *offset) *offset = r->start;
-        *offset = partition_skip_isolated(p, *offset);
+        *offset = damage_skip_isolated(&p->damage, *offset);
         again = *offset != before;
     }
     return true;

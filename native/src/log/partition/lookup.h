@@ -12,7 +12,7 @@ bool partition_sparse_pass_over(partition *p, uint64_t *offset);
 /* `offset`, or where what is isolated or has no record ends there: that of a record, of damage, or the end of the
  * partition. False: an index cannot be read. */
 static inline bool partition_pass_over(partition *p, uint64_t *offset) {
-    *offset = partition_skip_isolated(p, *offset);
+    *offset = damage_skip_isolated(&p->damage, *offset);
     return !p->history.sparse || partition_sparse_pass_over(p, offset);
 }
 #endif

@@ -85,9 +85,7 @@ partition *partition_open(const partition_options *options, const segment_info *
         .level = options->level,
         .unreadable = count == 0 && options->state != 0 && options->state != STATUS_INVALID_MESSAGE_CHECKSUM,
         .stats = options->stats,
-        .roll = {.size_bytes = options->segment_size_bytes,
-                 .default_bytes = options->segment_size_bytes,
-                 .at_us = UINT64_MAX},
+        .roll = roll_open(options->segment_size_bytes),
         .space = {.room = options->room},
         .history = {.segments = {.disk = options->disk,
                                  .files = options->files,
@@ -147,7 +145,7 @@ void partition_release(partition *p) {
     offsets_free(&p->offsets.table);
     partition_set_window(p, NULL, 0, 0);
     partition_free_producers(p);
-    free(p->damage.ranges);
+    damage_free(&p->damage);
     free(p->files.directory);
     free(p);
 }

@@ -22,7 +22,7 @@ static segment *holder(const partition *p, uint64_t offset) {
 /* Whether the header of the record at `offset` lies where the index says and is, as asked, not below `t` or below it.
  * What is withheld or not in the file yet is not looked at, nor what has no record. */
 static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reaches) {
-    const damaged_range *r = partition_damage_from(p, offset);
+    const damaged_range *r = damage_from(&p->damage, offset);
     segment *s = holder(p, offset);
     if (offset >= partition_visible_end(p) || s == NULL || (r != NULL && r->start <= offset)) return true;
     uint8_t header[RECORD_HEADER_SIZE];
@@ -75,7 +75,7 @@ static bool find_timestamp(partition *p, uint64_t t, uint64_t *offset) {
         (*offset > partition_first_offset(p) &&
          (!find_before(p, *offset, &before) || !header_agrees(p, before, t, false))))
         return false;
-    *offset = partition_before_damage(p, *offset);
+    *offset = damage_before(&p->damage, *offset);
     return true;
 }
 
@@ -108,7 +108,7 @@ static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from
     if (first == 0 || partition_index_in_memory(p, s, first - 1)) return true;
     uint64_t before, position;
     if (!partition_offset_of(p, s, first - 1, &before)) return false;
-    const damaged_range *r = partition_damage_from(p, before);
+    const damaged_range *r = damage_from(&p->damage, before);
     if (r != NULL && r->start <= before) return true;
     uint8_t header[RECORD_HEADER_SIZE];
     if (!partition_border(p, s, first - 1, &position)) return false;
@@ -166,17 +166,17 @@ static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t co
 
 /* Fills the cursor with up to `count` messages from `start` on, isolated ones left out. */
 static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t visible, poll_cursor *out) {
-    const damaged_range *r = partition_damage_from(p, start);
+    const damaged_range *r = damage_from(&p->damage, start);
     if ((r != NULL && r->start <= start) || holder(p, start) == NULL) return STATUS_INVALID_MESSAGE_CHECKSUM;
     out->next_offset = start;
     for (uint64_t at = start; at < visible && out->total_count < count;) {
         uint64_t end = visible;
-        r = partition_damage_from(p, at);
+        r = damage_from(&p->damage, at);
         if (r != NULL && r->start < end) end = r->start > at ? r->start : at;
         uint64_t reached = end;
         uint32_t status = measure(p, at, &reached, count - out->total_count, out);
         if (status != 0) return status;
-        at = partition_skip_isolated(p, reached);
+        at = damage_skip_isolated(&p->damage, reached);
         if (reached < end || at == reached)
             break; /* all of them, the answer would be too long, or damage that is not isolated follows */
     }
@@ -225,7 +225,7 @@ uint32_t partition_poll_within(partition *p, uint8_t strategy, uint64_t value, u
  * the log or what was announced. */
 static bool window_range(partition *p, segment *s, const poll_cursor *cursor, uint64_t max_bytes, uint64_t *position,
                          poll_window *out) {
-    uint64_t first, until, last, from, to, gap = partition_next_isolated(p, cursor->next_offset);
+    uint64_t first, until, last, from, to, gap = damage_next_isolated(&p->damage, cursor->next_offset);
     if (!entries_between(p, s, cursor->next_offset, gap, UINT64_MAX, &first, &until)) return false;
     bool rest = cursor->remaining <= until - first; /* of the answer */
     last = rest ? first + cursor->remaining : until;

@@ -28,6 +28,24 @@ static int make_directory(partition *p) {
     return 0;
 }
 
+/* Makes the manifest of the segment that starts at the next offset; `counted_us` as in segment.h. 0 or -1. A failure
+ * costs the next recovery a scan, nothing else. */
+static int make_manifest(partition *p, uint64_t born_at, uint64_t counted_us) {
+    char path[FILE_PATH_MAX];
+    segment_manifest_path(&p->history.segments, p->history.next_offset, path, sizeof(path));
+    manifest m = {.incarnation = p->files.incarnation,
+                  .start_offset = p->history.next_offset,
+                  .born_at = born_at,
+                  .counted_us = counted_us,
+                  .log_start_offset = p->history.segments.count > 0 ? partition_known_start(p)
+                                                                    : p->history.next_offset};
+    uint64_t log_start = m.log_start_offset;
+    checkpoint_reset(&p->checkpoint);
+    if (manifest_make(p->files.disk, p->history.segments.files, path, &m) != 0) return -1;
+    p->start.written = log_start;
+    return 0;
+}
+
 /* Makes the next active segment: the first one, or the one behind a sealed segment, once its files are complete. */
 uint32_t partition_roll(partition *p, uint64_t now_us) {
     uint32_t status = partition_save(p);
@@ -39,7 +57,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     if (p->history.segments.count == 0 && make_directory(p) != 0) return partition_refused(p, errno);
     uint64_t born_at = now_us > p->history.last_timestamp ? now_us : p->history.last_timestamp;
     uint64_t believed = partition_now(p), counted_us = partition_counted_at(p, born_at, believed);
-    if (partition_manifest_make(p, born_at, counted_us) != 0 ||
+    if (make_manifest(p, born_at, counted_us) != 0 ||
         segment_create(&p->history.segments, p->history.next_offset, &segment_plain) != 0)
         return partition_refused(p, errno);
     segment *s = segment_active(&p->history.segments);
@@ -50,8 +68,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     p->history.last_timestamp = born_at; /* also when the clock goes back before its first record */
     space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     index_cache_reset(&p->history.index, 0);
-    p->roll.pending = false;
-    p->roll.at_us = UINT64_MAX;
+    roll_made(&p->roll);
     p->sync.dirty_directories |= 1;
     if (p->start.offset == p->history.next_offset)
         partition_hide(p, p->history.next_offset); /* the one before it, all of it */

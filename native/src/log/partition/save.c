@@ -85,31 +85,30 @@ void partition_cut_refused(partition *p) {
 
 /* ---- the manifest of the active segment ---- */
 
-void partition_checkpoint_write(partition *p) {
-    if (p->checkpoint.done.log_bytes <= p->checkpoint.written_bytes || p->state != 0) return;
+/* Writes the log start and the checkpoint. False: the file could not be written. */
+static bool put_manifest(partition *p, const segment *s) {
     char path[FILE_PATH_MAX];
     manifest m = {.incarnation = p->files.incarnation,
-                  .start_offset = segment_active(&p->history.segments)->start_offset,
+                  .start_offset = s->start_offset,
                   .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint.done};
-    segment_manifest_path(&p->history.segments, m.start_offset, path, sizeof(path));
-    p->checkpoint.written_bytes = p->checkpoint.done.log_bytes; /* also when it fails: not again for every sync */
-    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) == 0)
-        p->start.written = m.log_start_offset;
+                  .checkpoint = checkpoint_done(&p->checkpoint)};
+    segment_manifest_path(&p->history.segments, s->start_offset, path, sizeof(path));
+    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) != 0) return false;
+    checkpoint_written(&p->checkpoint);
+    p->start.written = m.log_start_offset;
+    return true;
+}
+
+void partition_checkpoint_write(partition *p) {
+    if (!checkpoint_is_unwritten(&p->checkpoint) || p->state != 0) return;
+    put_manifest(p, segment_active(&p->history.segments));
+    checkpoint_written(&p->checkpoint); /* also when it fails: not again for every sync */
 }
 
 void partition_write_start(partition *p) {
     segment *s = segment_active(&p->history.segments);
     if (s == NULL || p->start.written >= partition_known_start(p) || p->state != 0) return;
-    char path[FILE_PATH_MAX];
-    manifest m = {.incarnation = p->files.incarnation,
-                  .start_offset = s->start_offset,
-                  .log_start_offset = partition_known_start(p),
-                  .checkpoint = p->checkpoint.done};
-    segment_manifest_path(&p->history.segments, s->start_offset, path, sizeof(path));
-    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) != 0) return; /* tried again */
-    p->checkpoint.written_bytes = p->checkpoint.done.log_bytes;
-    p->start.written = m.log_start_offset;
+    if (!put_manifest(p, s)) return; /* tried again */
     s->manifest_dirty = true;
     partition_dirty_active(p);
 }

@@ -116,7 +116,7 @@ void partition_set_limits(partition *p, const partition_limits *limits) {
     bool aged = limits->expiry_us > 0 || limits->bytes_max > 0 || limits->segment_age_us > 0;
     ASSERT(!aged || p->clock != NULL);
     p->retention.limits = *limits;
-    p->roll.size_bytes = limits->segment_bytes > 0 ? limits->segment_bytes : p->roll.default_bytes;
+    roll_set_size(&p->roll, limits->segment_bytes);
     partition_plan_roll(p);
     p->retention.held = p->retention.limit_held = false;
     p->retention.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;

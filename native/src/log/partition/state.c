@@ -45,7 +45,7 @@ void partition_plan_roll(partition *p) {
     const segment *s = segment_active(&p->history.segments);
     uint64_t age = p->retention.limits.segment_age_us;
     bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
-    p->roll.at_us = grows_old ? partition_began(s) + age : UINT64_MAX;
+    roll_set_end(&p->roll, grows_old ? partition_began(s) + age : UINT64_MAX);
 }
 
 uint64_t partition_known_start(const partition *p) {

@@ -131,6 +131,14 @@ void partition_sync_lost(partition *p) {
 
 bool partition_sync_failed(const partition *p) { return p->sync.failed; }
 
+/* What a checkpoint may say when the sync succeeds; `indexes`: names, logs and indexes of now are in it. */
+static manifest_checkpoint covered(const partition *p, bool indexes) {
+    const segment *s = segment_active(&p->history.segments);
+    bool whole = journal_is_empty(&p->journal) && index_cache_waiting(&p->history.index) == 0;
+    if (!indexes || s == NULL || !whole) return (manifest_checkpoint){0};
+    return (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
+}
+
 size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max) {
     if (p->closed || p->sync.running) return 0;
     partition_cut_refused(p);
@@ -148,7 +156,8 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     bool complete = collect_directories(p, &c) && collect_marker(p, &c) && collect_segments(p, &c, SEGMENT_MANIFEST) &&
                     collect_segments(p, &c, SEGMENT_LOG) && collect_producers(p, &c);
     p->sync.covers = complete && collect_offsets(p, &c) && saved;
-    partition_checkpoint_begin(p, p->sync.covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX));
+    bool indexes = p->sync.covers && scope == SYNC_EVERYTHING && collect_segments(p, &c, SEGMENT_INDEX);
+    checkpoint_begins(&p->checkpoint, covered(p, indexes));
     file_cache_spares_end(p->history.segments.files);
     while (p->sync.dirty_from < p->history.segments.count && !p->history.segments.items[p->sync.dirty_from].log_dirty &&
            !p->history.segments.items[p->sync.dirty_from].index_dirty &&
@@ -179,7 +188,7 @@ bool partition_sync_done(partition *p, int error) {
         STATS_STORE(p, unseen, partition_unseen(p));
     }
     p->start.synced = p->start.sync_target;
-    partition_checkpoint_done(p);
+    if (checkpoint_ends(&p->checkpoint)) partition_checkpoint_write(p);
     if (p->producers.covering && p->producers.known != NULL) producers_covered(p->producers.known);
     return p->sync.covers;
 }

@@ -68,7 +68,6 @@ OPEN: dict[str, set[str]] = {
         "state.c",
         "sync.c",
     },
-    "sync": {"append.c", "delete.c", "level.c", "open.c", "producing.c", "roll.c", "state.c", "state.h", "sync.c"},
 }
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 FIELD = re.compile(r"\bp->(" + "|".join(PARTS) + r")(?:\.|->)\w")

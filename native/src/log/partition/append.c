@@ -296,5 +296,6 @@ void partition_append(partition *p, append_batch *batches, size_t count, uint64_
         done += n;
     }
     for (; done < count; done++) batches[done].status = status;
-    ASSERT(partition_visible_end(p) <= p->history.next_offset && p->sync.durable_end <= p->history.next_offset);
+    ASSERT(partition_visible_end(p) <= p->history.next_offset &&
+           progress_durable_end(&p->sync) <= p->history.next_offset);
 }

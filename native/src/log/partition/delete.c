@@ -54,8 +54,8 @@ void partition_forget_segments(partition *p, uint32_t count) {
     segment_remove_front(&p->history.segments, count);
     p->start.hidden -= count;
     damage_forget(&p->damage, partition_first_offset(p));
-    p->sync.dirty_from -= p->sync.dirty_from < count ? p->sync.dirty_from : count;
-    p->sync.dirty_directories |= 1;
+    progress_segments_removed(&p->sync, count);
+    progress_mark_directory(&p->sync);
     partition_publish(p);
 }
 

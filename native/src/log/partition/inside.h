@@ -19,7 +19,6 @@
 #include "log/partition/sync_progress.h"
 
 #define INDEX_FLUSH_ENTRIES 256u /* entries that wait before they are written */
-#define DIRECTORY_LEVELS 7u      /* the partition's directory and the ancestors that a sync covers */
 #define STATS_STORE(p, field, value) \
     do { \
         if ((p)->stats != NULL) atomic_store_explicit(&(p)->stats->field, (value), memory_order_release); \

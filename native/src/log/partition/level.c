@@ -21,9 +21,9 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     if (level != LEVEL_DURABLE && p->producers.known != NULL) producers_not_durable(p->producers.known);
     space_begins(&p->space, level == LEVEL_DURABLE, p->history.segments.count > 0);
     if (level == LEVEL_DURABLE) {
-        p->sync.found_end = shown;
+        progress_found(&p->sync, shown);
         if (p->history.segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */
-            p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+            progress_mark_all_directories(&p->sync);
     }
     partition_publish(p);
     return status;

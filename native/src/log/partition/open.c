@@ -63,9 +63,9 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         p->history.segments.items[count - 1].index_dirty = segments[count - 1].count >
                                                            0; /* recovery may have written them */
         p->history.segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
-        p->sync.marker_dirty = true;
+        progress_mark_marker(&p->sync);
         index_cache_reset(&p->history.index, segments[count - 1].count);
-        p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1;
+        progress_mark_all_directories(&p->sync);
         space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     }
     return 0;
@@ -117,12 +117,13 @@ partition *partition_open(const partition_options *options, const segment_info *
         return NULL;
     }
     partition_hide(p, options->log_start);
-    p->sync.durable_end = options->durable_end < p->history.next_offset ? options->durable_end : p->history.next_offset;
+    progress_set_durable_end(&p->sync, options->durable_end < p->history.next_offset ? options->durable_end
+                                                                                     : p->history.next_offset);
     p->offsets.opened_end = p->history.next_offset;
     bool lowered = !p->unreadable && partition_open_offsets(p);
     if (!p->unreadable) partition_find_producers(p);
     if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
-    if (p->sync.failed) p->sync.found_end = p->history.next_offset;
+    if (progress_has_failed(&p->sync)) progress_found(&p->sync, p->history.next_offset);
     if (options->limits != NULL) partition_set_limits(p, options->limits);
     partition_publish(p);
     STATS_STORE(p, incarnation, p->files.incarnation);

@@ -34,7 +34,7 @@ static bool sync_names(partition *p) {
     while (result != 0 && errno == EINTR);
     p->files.disk->close(p->files.disk->context, fd);
     if (result != 0) { /* what the device has is not known */
-        p->sync.failed = true;
+        progress_lost(&p->sync);
         partition_poison(p, STATUS_CANNOT_SYNC_FILE);
     }
     return result == 0;

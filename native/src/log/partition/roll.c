@@ -14,7 +14,7 @@
 static int make_directory(partition *p) {
     unsigned made;
     int result = file_make_directories(p->files.disk, p->files.directory, &made);
-    p->sync.dirty_directories = (1u << DIRECTORY_LEVELS) - 1; /* whoever made an ancestor may never have synced it */
+    progress_mark_all_directories(&p->sync); /* whoever made an ancestor may never have synced it */
     if (result != 0) return -1;
     char path[FILE_PATH_MAX];
     snprintf(path, sizeof(path), "%s/incarnation", p->files.directory);
@@ -23,7 +23,7 @@ static int make_directory(partition *p) {
     memcpy(marker + 8, &incarnation, sizeof(incarnation));
     int fd = file_make_whole(p->files.disk, p->history.segments.files, path, marker, sizeof(marker));
     if (fd < 0) return -1;
-    p->sync.marker_dirty = true;
+    progress_mark_marker(&p->sync);
     p->files.disk->close(p->files.disk->context, fd);
     return 0;
 }
@@ -69,7 +69,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     index_cache_reset(&p->history.index, 0);
     roll_made(&p->roll);
-    p->sync.dirty_directories |= 1;
+    progress_mark_directory(&p->sync);
     if (p->start.offset == p->history.next_offset)
         partition_hide(p, p->history.next_offset); /* the one before it, all of it */
     STATS_STORE(p, segments_count, partition_segments(p));

@@ -7,7 +7,7 @@ void partition_publish(const partition *p) {
     STATS_STORE(p, size_bytes, p->start.served_bytes);
     STATS_STORE(p, messages_count, p->start.served_messages);
     STATS_STORE(p, segments_count, partition_segments(p));
-    STATS_STORE(p, durable_offset, p->sync.durable_end);
+    STATS_STORE(p, durable_offset, progress_durable_end(&p->sync));
     STATS_STORE(p, first_offset, partition_first_offset(p));
     STATS_STORE(p, state, p->state);
     STATS_STORE(p, unseen, partition_unseen(p));
@@ -50,6 +50,6 @@ void partition_plan_roll(partition *p) {
 
 uint64_t partition_known_start(const partition *p) {
     uint64_t first = p->history.segments.count > 0 ? p->history.segments.items[0].start_offset : 0;
-    uint64_t known = p->start.offset < p->sync.durable_end ? p->start.offset : p->sync.durable_end;
+    uint64_t durable = progress_durable_end(&p->sync), known = p->start.offset < durable ? p->start.offset : durable;
     return known > first ? known : first;
 }

@@ -54,20 +54,6 @@ OPEN: dict[str, set[str]] = {
     "large": {"append.c"},
     "offsets": {"clean.c", "inside.h", "offsets.c", "open.c", "sync.c"},
     "producers": {"append.c", "level.c", "offsets.c", "producing.c", "sync.c"},
-    "retention": {"clean.c", "inside.h", "start.c", "state.c"},
-    "start": {
-        "append.c",
-        "clean.c",
-        "delete.c",
-        "info.c",
-        "lag.c",
-        "open.c",
-        "roll.c",
-        "save.c",
-        "start.c",
-        "state.c",
-        "sync.c",
-    },
 }
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 FIELD = re.compile(r"\bp->(" + "|".join(PARTS) + r")(?:\.|->)\w")

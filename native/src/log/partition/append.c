@@ -109,12 +109,11 @@ static inline __attribute__((always_inline)) void commit(partition *p, segment *
     s->count += g->records;
     if (first) partition_plan_roll(p);
     s->log_bytes += g->bytes;
-    p->start.served_bytes += g->bytes;
-    p->start.served_messages += g->records;
+    log_start_grew(&p->start, g->bytes, g->records);
     p->history.next_offset += g->records;
     space_overwritten(&p->space, partition_file_end(p, s));
-    STATS_STORE(p, size_bytes, p->start.served_bytes);
-    STATS_STORE(p, messages_count, p->start.served_messages);
+    STATS_STORE(p, size_bytes, log_start_served_bytes(&p->start));
+    STATS_STORE(p, messages_count, log_start_served_messages(&p->start));
     if (p->level == LEVEL_DURABLE)
         STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
     STATS_STORE(p, next_offset, p->history.next_offset);

@@ -52,7 +52,7 @@ void partition_forget_segments(partition *p, uint32_t count) {
     if (count == 0) return;
     partition_hide(p, p->history.segments.items[count].start_offset);
     segment_remove_front(&p->history.segments, count);
-    p->start.hidden -= count;
+    log_start_segments_removed(&p->start, count);
     damage_forget(&p->damage, partition_first_offset(p));
     progress_segments_removed(&p->sync, count);
     progress_mark_directory(&p->sync);
@@ -66,7 +66,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     if (p->state != 0) return p->state;
     partition_expire_due(p);
     uint64_t lowest = partition_barrier(p), reading = partition_first_read(p);
-    uint32_t status = 0, gone = 0, hidden = p->start.hidden; /* those are none any more for who asks */
+    uint32_t status = 0, gone = 0, hidden = log_start_hidden(&p->start); /* those are none any more for who asks */
     while (*deleted < count && gone + 1 < p->history.segments.count && status == 0) {
         segment *s = &p->history.segments.items[gone];
         uint64_t next_start = s[1].start_offset; /* the end offset is one below */

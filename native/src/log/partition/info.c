@@ -24,9 +24,9 @@ bool partition_next_start(const partition *p, uint64_t start, uint64_t *next) {
 
 uint64_t partition_unsaved_bytes(const partition *p) { return journal_bytes(&p->journal); }
 
-uint64_t partition_size_bytes(const partition *p) { return p->start.served_bytes; }
+uint64_t partition_size_bytes(const partition *p) { return log_start_served_bytes(&p->start); }
 
-uint64_t partition_messages(const partition *p) { return p->start.served_messages; }
+uint64_t partition_messages(const partition *p) { return log_start_served_messages(&p->start); }
 
 uint32_t partition_state(const partition *p) { return p->state; }
 

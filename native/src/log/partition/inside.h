@@ -84,12 +84,10 @@ void partition_expire(partition *p);
  * index cannot be read now. */
 bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held);
 static inline void partition_expire_due(partition *p) {
-    if (p->retention.expires_at_us != UINT64_MAX) partition_expire(p);
+    if (retention_may_expire(&p->retention)) partition_expire(p);
 }
 /* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
-static inline void partition_barrier_moved(partition *p) {
-    if (p->retention.held) p->retention.expires_at_us = 0;
-}
+static inline void partition_barrier_moved(partition *p) { retention_barrier_moved(&p->retention); }
 /* By the believed clock; 0 without one. */
 uint64_t partition_now(const partition *p);
 /* Whether a time is further ahead than any clock of this server says (docs/adr/0135-times-that-are-ahead.md). */

@@ -22,10 +22,10 @@ static uint64_t taken_at(const partition *p, uint64_t offset) {
 }
 
 partition_lag partition_lag_of(const partition *p, uint8_t kind, uint32_t id) {
-    uint64_t stored, end = partition_visible_end(p), next = p->start.offset;
+    uint64_t stored, end = partition_visible_end(p), next;
     partition_lag lag = {.stored = partition_offset_get(p, kind, id, &stored)};
     if (p->closed || p->unreadable || p->history.segments.count == 0) return lag;
-    if (p->history.segments.items[0].start_offset > next) next = p->history.segments.items[0].start_offset;
+    next = partition_first_offset(p);
     if (lag.stored && stored + 1 > next) next = stored + 1;
     if (next >= end) return lag;
     lag.messages = end - next;

@@ -56,13 +56,13 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
          * first sync. Files of other layouts are synced before they get their names. */
         s->log_dirty = info->count > 0 && layout == &segment_plain;
         p->history.next_offset = segment_end(s);
-        p->start.served_bytes += info->log_bytes;
-        p->start.served_messages += info->count;
+        log_start_grew(&p->start, info->log_bytes, info->count);
     }
     if (count > 0) {
         p->history.segments.items[count - 1].index_dirty = segments[count - 1].count >
                                                            0; /* recovery may have written them */
-        p->history.segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 || p->start.written > 0;
+        p->history.segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 ||
+                                                              log_start_manifest(&p->start) > 0;
         progress_mark_marker(&p->sync);
         index_cache_reset(&p->history.index, segments[count - 1].count);
         progress_mark_all_directories(&p->sync);
@@ -100,7 +100,7 @@ partition *partition_open(const partition_options *options, const segment_info *
                               .incarnation = options->incarnation,
                               .users = options->users,
                               .count_max = options->offsets_max > 0 ? options->offsets_max : OFFSETS_PLACES_MAX}},
-        .retention = {.expires_at_us = UINT64_MAX, .leased = UINT64_MAX},
+        .retention = retention_open(),
         .files = {.disk = options->disk, .directory = directory, .incarnation = options->incarnation},
         .clock = options->clock,
         .ns = options->ns,

@@ -42,7 +42,7 @@ static int make_manifest(partition *p, uint64_t born_at, uint64_t counted_us) {
     uint64_t log_start = m.log_start_offset;
     checkpoint_reset(&p->checkpoint);
     if (manifest_make(p->files.disk, p->history.segments.files, path, &m) != 0) return -1;
-    p->start.written = log_start;
+    log_start_written(&p->start, log_start);
     return 0;
 }
 
@@ -70,7 +70,7 @@ uint32_t partition_roll(partition *p, uint64_t now_us) {
     index_cache_reset(&p->history.index, 0);
     roll_made(&p->roll);
     progress_mark_directory(&p->sync);
-    if (p->start.offset == p->history.next_offset)
+    if (log_start_is_at(&p->start, p->history.next_offset))
         partition_hide(p, p->history.next_offset); /* the one before it, all of it */
     STATS_STORE(p, segments_count, partition_segments(p));
     return 0;

@@ -95,7 +95,7 @@ static bool put_manifest(partition *p, const segment *s) {
     segment_manifest_path(&p->history.segments, s->start_offset, path, sizeof(path));
     if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) != 0) return false;
     checkpoint_written(&p->checkpoint);
-    p->start.written = m.log_start_offset;
+    log_start_written(&p->start, m.log_start_offset);
     return true;
 }
 
@@ -107,7 +107,7 @@ void partition_checkpoint_write(partition *p) {
 
 void partition_write_start(partition *p) {
     segment *s = segment_active(&p->history.segments);
-    if (s == NULL || p->start.written >= partition_known_start(p) || p->state != 0) return;
+    if (s == NULL || log_start_manifest(&p->start) >= partition_known_start(p) || p->state != 0) return;
     if (!put_manifest(p, s)) return; /* tried again */
     s->manifest_dirty = true;
     partition_dirty_active(p);

@@ -8,21 +8,14 @@
 #include "log/partition/state.h"
 
 #define LOOK_AGAIN_US 100000u /* when an index cannot be read */
-#define NEVER UINT64_MAX
 
 static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 /* The figures of what is hidden in the segment of the log start. False: its index cannot be read now. */
 static bool hide_within(partition *p, segment *s, uint64_t offset) {
     uint64_t k, position;
-    if (!partition_entry_of(p, s, offset, &k) || !partition_border(p, s, k, &position) ||
-        position < p->start.hidden_bytes)
-        return false;
-    p->start.served_bytes -= position - p->start.hidden_bytes;
-    p->start.served_messages -= k - p->start.hidden_records;
-    p->start.hidden_bytes = position;
-    p->start.hidden_records = k;
-    return true;
+    return partition_entry_of(p, s, offset, &k) && partition_border(p, s, k, &position) &&
+           log_start_passes(&p->start, position, k);
 }
 
 void partition_move_start(partition *p, uint64_t offset) {
@@ -33,17 +26,14 @@ void partition_move_start(partition *p, uint64_t offset) {
 void partition_hide(partition *p, uint64_t offset) {
     if (offset > p->history.next_offset) offset = p->history.next_offset;
     if (p->history.segments.count == 0 || offset < partition_first_offset(p)) return;
-    segment *s = &p->history.segments.items[p->start.hidden];
-    for (; p->start.hidden + 1 < p->history.segments.count && s[1].start_offset <= offset; s++, p->start.hidden++) {
-        p->start.served_bytes -= s->log_bytes - p->start.hidden_bytes;
-        p->start.served_messages -= s->count - p->start.hidden_records;
-        p->start.hidden_bytes = p->start.hidden_records = 0;
-    }
+    segment *s = &p->history.segments.items[log_start_hidden(&p->start)],
+            *active = segment_active(&p->history.segments);
+    for (; s != active && s[1].start_offset <= offset; s++) log_start_passes_segment(&p->start, s->log_bytes, s->count);
     if (offset > s->start_offset) {
         uint64_t end = segment_end(s);
         if (!hide_within(p, s, offset < end ? offset : end)) offset = s->start_offset;
     }
-    if (offset > p->start.offset) p->start.offset = offset;
+    log_start_moves(&p->start, offset);
     partition_publish(p);
 }
 
@@ -55,7 +45,7 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     *offset = partition_first_offset(p);
     if (now < age) return true;
     uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
-    for (uint32_t i = p->start.hidden; i < p->history.segments.count; i++) {
+    for (uint32_t i = log_start_hidden(&p->start); i < p->history.segments.count; i++) {
         segment *s = &p->history.segments.items[i];
         if (s->count == 0 || partition_counted(p, s, s->last_timestamp, now) < t) continue;
         uint64_t found = s->start_offset;
@@ -98,26 +88,24 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64
 }
 
 void partition_expire(partition *p) {
-    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = p->retention.limits.expiry_us;
-    /* further than any age from now: the clock has been set back since */
-    bool early = now < p->retention.expires_at_us &&
-                 p->retention.expires_at_us - now <= sum(age, p->retention.limits.held_us);
-    if (early || p->closed || p->history.segments.count == 0) return;
+    const partition_limits *limits = retention_limits(&p->retention);
+    uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = limits->expiry_us;
+    uint64_t held_age = sum(age, limits->held_us);
+    bool held;
+    if (!retention_is_due(&p->retention, now, held_age) || p->closed || p->history.segments.count == 0) return;
     ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
-    read = partition_unless_held(p, now, sum(age, p->retention.limits.held_us), &wanted, &p->retention.held) && read;
+    read = partition_unless_held(p, now, held_age, &wanted, &held) && read;
     partition_move_start(p, wanted);
-    read = read && next_expiry(p, p->retention.held ? sum(age, p->retention.limits.held_us) : age, now, &at);
+    read = read && next_expiry(p, held ? held_age : age, now, &at);
     p->history.missing.want.length = 0; /* what it could not read it asks for again */
-    p->retention.expires_at_us = read ? at : sum(now, LOOK_AGAIN_US);
+    retention_expired(&p->retention, held, read ? at : sum(now, LOOK_AGAIN_US));
 }
 
 void partition_set_limits(partition *p, const partition_limits *limits) {
     bool aged = limits->expiry_us > 0 || limits->bytes_max > 0 || limits->segment_age_us > 0;
     ASSERT(!aged || p->clock != NULL);
-    p->retention.limits = *limits;
+    retention_set_limits(&p->retention, limits);
     roll_set_size(&p->roll, limits->segment_bytes);
     partition_plan_roll(p);
-    p->retention.held = p->retention.limit_held = false;
-    p->retention.expires_at_us = limits->expiry_us > 0 ? 0 : NEVER;
 }

@@ -4,8 +4,8 @@
 #include "log/files.h"
 
 void partition_publish(const partition *p) {
-    STATS_STORE(p, size_bytes, p->start.served_bytes);
-    STATS_STORE(p, messages_count, p->start.served_messages);
+    STATS_STORE(p, size_bytes, log_start_served_bytes(&p->start));
+    STATS_STORE(p, messages_count, log_start_served_messages(&p->start));
     STATS_STORE(p, segments_count, partition_segments(p));
     STATS_STORE(p, durable_offset, progress_durable_end(&p->sync));
     STATS_STORE(p, first_offset, partition_first_offset(p));
@@ -33,23 +33,21 @@ bool partition_has_refused(const partition *p) {
 
 uint64_t partition_first_offset(const partition *p) {
     if (p->history.segments.count == 0) return 0;
-    uint64_t first = p->history.segments.items[0].start_offset;
-    return p->start.offset > first ? p->start.offset : first;
+    return log_start_first(&p->start, p->history.segments.items[0].start_offset);
 }
 
 uint32_t partition_segments(const partition *p) {
-    return p->history.segments.count > 0 ? p->history.segments.count - p->start.hidden : 1;
+    return p->history.segments.count > 0 ? p->history.segments.count - log_start_hidden(&p->start) : 1;
 }
 
 void partition_plan_roll(partition *p) {
     const segment *s = segment_active(&p->history.segments);
-    uint64_t age = p->retention.limits.segment_age_us;
+    uint64_t age = retention_limits(&p->retention)->segment_age_us;
     bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
     roll_set_end(&p->roll, grows_old ? partition_began(s) + age : UINT64_MAX);
 }
 
 uint64_t partition_known_start(const partition *p) {
     uint64_t first = p->history.segments.count > 0 ? p->history.segments.items[0].start_offset : 0;
-    uint64_t durable = progress_durable_end(&p->sync), known = p->start.offset < durable ? p->start.offset : durable;
-    return known > first ? known : first;
+    return log_start_known(&p->start, first, progress_durable_end(&p->sync));
 }

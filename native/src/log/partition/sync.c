@@ -84,7 +84,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     progress_pass_clean(y, set);
     segment_set_trim(set);
     uint64_t target = complete ? p->history.next_offset - journal_records(&p->journal) : progress_durable_end(y);
-    p->start.sync_target = complete ? p->start.written : p->start.synced;
+    log_start_sync_begins(&p->start, complete);
     p->producers.covering = covers && journal_is_empty(&p->journal);
     progress_begins(y, &c, target, covers);
     ASSERT(c.count <= max && target <= p->history.next_offset);
@@ -106,7 +106,7 @@ bool partition_sync_done(partition *p, int error) {
         STATS_STORE(p, durable_offset, progress_durable_end(&p->sync));
         STATS_STORE(p, unseen, partition_unseen(p));
     }
-    p->start.synced = p->start.sync_target;
+    log_start_sync_ends(&p->start);
     if (checkpoint_ends(&p->checkpoint)) partition_checkpoint_write(p);
     if (p->producers.covering && p->producers.known != NULL) producers_covered(p->producers.known);
     return progress_covers(&p->sync);

@@ -81,7 +81,7 @@ static void test_a_durable_log_grows_ahead_until_it_is_refused(void) {
     CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
     space_make(&sp, &faulty.disk, fd, RECORDS + 100, 100, SEGMENT_BYTES); /* there is enough */
     CHECK_EQUAL(faulty.calls[FAULT_ALLOCATE], 1);
-    fault_disk_plan(&faulty, FAULT_ALLOCATE, 2, 1, EOPNOTSUPP, 0);
+    fault_disk_plan(&faulty, FAULT_ALLOCATE, 1, 1, EOPNOTSUPP, 0);
     space_make(&sp, &faulty.disk, fd, RECORDS, ALLOCATE_AHEAD_BYTES + 1000, SEGMENT_BYTES);
     CHECK(!space_allocates_ahead(&sp) && !space_is_wanted(&sp, 1));
     close(fd);

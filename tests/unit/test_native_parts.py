@@ -51,7 +51,6 @@ OPEN: dict[str, set[str]] = {
         "sync.c",
     },
     "ids": {"append.c", "ids.c"},
-    "large": {"append.c"},
     "offsets": {"clean.c", "inside.h", "offsets.c", "open.c", "sync.c"},
     "producers": {"append.c", "level.c", "offsets.c", "producing.c", "sync.c"},
 }

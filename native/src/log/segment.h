@@ -42,6 +42,7 @@ typedef struct segment_set { /* ascending by start offset, the last one is activ
     uint32_t open;             /* pairs */
     bool read_only;            /* the active segment too */
     bool closed;               /* pairs are closed as soon as nobody pins them */
+    bool sparse;               /* a segment has, or had, offsets without a record */
     struct segment_wait *asks; /* who asks now, and has waited perhaps; NULL: nobody that waits */
     const disk *disk;
     file_cache *files; /* of the worker; outlives the set */

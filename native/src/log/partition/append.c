@@ -5,16 +5,12 @@
 #include "log/partition/inside.h"
 
 #include "base/assert.h"
-#include "base/bytes.h"
 #include "log/files.h"
 #include "log/partition/save.h"
 #include "log/partition/state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Everything that must hold before a group is written. `fd`: the active log. 0 or a status. */
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
@@ -162,19 +158,18 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
 /* ---- a large batch, in parts ---- */
 
 void partition_parts_end(partition *p) {
-    if (p->large != NULL) free(p->large->entries);
-    free(p->large);
+    large_append_free(p->large);
     p->large = NULL;
 }
 
-/* What is written of the batch stands where its next part has to follow. */
+static log_tail tail_of(const partition *p, const segment *active) {
+    return (log_tail){active->start_offset, active->log_bytes, p->history.next_offset, space_cuts(&p->space)};
+}
+
 static bool parts_stand(const partition *p, const append_batch *b) {
-    const large_append *a = p->large;
-    if (a->messages != b->messages || a->cuts != space_cuts(&p->space) || a->status != 0 || p->closed || p->state != 0)
-        return false;
-    const segment *s = segment_active(&p->history.segments);
-    return s->start_offset == a->segment && s->log_bytes == a->log_end && p->history.next_offset == a->first_offset &&
-           p->history.last_timestamp <= a->timestamp && journal_is_empty(&p->journal) && !roll_is_wanted(&p->roll);
+    if (p->closed || p->state != 0 || !journal_is_empty(&p->journal) || roll_is_wanted(&p->roll)) return false;
+    log_tail tail = tail_of(p, segment_active(&p->history.segments));
+    return large_append_stands(p->large, b, tail, p->history.last_timestamp);
 }
 
 /* False: it goes in one write, or it will be told there why it cannot be written. */
@@ -183,53 +178,22 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
     partition_parts_end(p);
     if (make_ready(p, now_us, &fd) != 0 || partition_save(p) != 0) return false;
     const segment *s = segment_active(&p->history.segments);
-    bool distinct = b->by.asks & APPEND_DISTINCT;
     if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
         if (s->count == 0) return false;
         roll_wanted(&p->roll);
         if (make_ready(p, now_us, &fd) != 0) return false;
         s = segment_active(&p->history.segments);
     }
-    p->large = malloc(sizeof *p->large);
-    if (p->large == NULL) return false;
-    *p->large = (large_append){.messages = b->messages,
-                               .segment = s->start_offset,
-                               .log_end = s->log_bytes,
-                               .first_offset = p->history.next_offset,
-                               .cuts = space_cuts(&p->space),
-                               .timestamp = now_us > p->history.last_timestamp ? now_us
-                                                                               : p->history.last_timestamp + distinct,
-                               .entries = malloc((size_t)b->count * sizeof *p->large->entries)};
-    if (p->large->entries != NULL) return true;
-    partition_parts_end(p);
-    return false;
-}
-
-/* Whole records up to the end of the part; one that is longer, too. */
-static void parts_assign(partition *p, const append_batch *b) {
-    large_append *a = p->large;
-    uint64_t end = a->assigned;
-    uint32_t count = 0;
-    for (; a->records + count < b->count && end - a->written < APPEND_PART_BYTES; count++)
-        end += (uint64_t)RECORD_HEADER_SIZE + load_u32(b->messages + end + 48) + load_u32(b->messages + end + 52);
-    if (count == 0) return;
-    uint32_t relative = (uint32_t)(segment_active(&p->history.segments)->count + a->records);
-    uint32_t position = (uint32_t)(a->log_end + a->assigned);
-    if (b->by.asks & APPEND_DISTINCT)
-        batch_assign_distinct(b->messages + a->assigned, count, a->first_offset + a->records, a->timestamp + a->records,
-                              relative, position, p->ids.source, a->entries + a->records);
-    else
-        batch_assign(b->messages + a->assigned, end - a->assigned, count, a->first_offset + a->records, a->timestamp,
-                     relative, position, p->ids.source, a->entries + a->records);
-    a->records += count;
-    a->assigned = end;
+    bool distinct = b->by.asks & APPEND_DISTINCT;
+    uint64_t last = p->history.last_timestamp;
+    p->large = large_append_begin(b, tail_of(p, s), now_us > last ? now_us : last + distinct);
+    return p->large != NULL;
 }
 
 /* Once more from the front, when a roll or a change of the level has cut it. Only once: it must come to an end. */
 static bool parts_begin_anew(partition *p, const append_batch *b, uint64_t now_us) {
-    if (p->large->messages != b->messages || p->large->status != 0 || p->large->anew || !parts_begin(p, b, now_us))
-        return false;
-    p->large->anew = true;
+    if (!large_append_may_begin_anew(p->large, b) || !parts_begin(p, b, now_us)) return false;
+    large_append_is_anew(p->large);
     return true;
 }
 
@@ -240,44 +204,40 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     segment *s = segment_active(&p->history.segments);
     int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
     if (fd < 0) {
-        a->status = partition_refused(p, errno);
+        large_append_failed(a, partition_refused(p, errno));
         return false;
     }
-    parts_assign(p, b);
-    uint64_t length = a->assigned - a->written, at = a->log_end + a->written, written;
-    if (length > APPEND_PART_BYTES) length = APPEND_PART_BYTES;
-    struct iovec part = {.iov_base = b->messages + a->written, .iov_len = length};
-    if (!space_allocates_ahead(&p->space)) make_space(p, s, fd, a->written + length);
+    uint64_t at, written;
+    large_append_assign(a, b, p->ids.source, s->count);
+    struct iovec part = large_append_part(a, b, &at);
+    uint64_t end = at + part.iov_len;
+    if (!space_allocates_ahead(&p->space)) make_space(p, s, fd, end - s->log_bytes);
     s->log_dirty = true;
     partition_dirty_active(p);
     if (file_write(p->files.disk, fd, &part, 1, at, &written) != 0) {
-        a->status = partition_undo_write(p, s, fd, at + written);
+        large_append_failed(a, partition_undo_write(p, s, fd, at + written));
         return false;
     }
-    space_left_behind(&p->space, at + length);
-    a->written += length;
-    return a->written < b->length;
+    space_left_behind(&p->space, end);
+    large_append_wrote(a, end - at);
+    return large_append_written(a) < b->length;
 }
 
 /* 1: the batch is written and becomes visible. 0: not, with a status when it is refused. */
 static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
-    large_append *a = p->large;
+    const large_append *a = p->large;
     size_t done = 0;
-    if (a->messages == b->messages) *status = a->status;
-    if (parts_stand(p, b) && a->written == b->length) {
+    if (large_append_is_of(a, b)) *status = large_append_status(a);
+    if (parts_stand(p, b) && large_append_written(a) == b->length) {
         index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
         segment *s = segment_active(&p->history.segments);
         if (entries == NULL) {
             *status = partition_refused(p, errno);
         } else {
-            memcpy(entries, a->entries, (size_t)b->count * sizeof *entries);
+            uint64_t last = large_append_end(a, b, entries);
             p->history.index.count += b->count;
-            b->first_offset = a->first_offset;
-            b->status = 0;
-            if (b->by.asks != 0) b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, a->timestamp};
             bool seals = roll_seals(&p->roll, s->log_bytes);
-            uint64_t last = a->timestamp + (b->by.asks & APPEND_DISTINCT ? b->count - 1 : 0);
-            commit(p, s, &(group){1, b->length, b->count, a->timestamp, last, seals});
+            commit(p, s, &(group){1, b->length, b->count, large_append_timestamp(a), last, seals});
             done = 1;
         }
     }

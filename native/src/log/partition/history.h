@@ -10,7 +10,6 @@ typedef struct history {
     index_cache index; /* of the active segment */
     uint64_t next_offset;
     uint64_t last_timestamp; /* of the last record, or the birth of the active segment; never falls */
-    bool sparse;             /* a segment has, or had, offsets without a record */
     uint64_t suspect;        /* start of the segment whose index was last seen to contradict its log */
     struct {                 /* what the running poll or window misses; length 0: nothing */
         segment_want want;

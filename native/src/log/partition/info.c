@@ -9,7 +9,7 @@ uint64_t partition_incarnation(const partition *p) { return p->files.incarnation
 
 uint64_t partition_next_offset(const partition *p) { return p->history.next_offset; }
 
-bool partition_is_sparse(const partition *p) { return p->history.sparse; }
+bool partition_is_sparse(const partition *p) { return p->history.segments.sparse; }
 
 uint64_t partition_active_start(const partition *p) {
     return p->history.segments.count > 0 ? segment_active(&p->history.segments)->start_offset : p->history.next_offset;

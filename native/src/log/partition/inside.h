@@ -28,6 +28,7 @@
 struct partition {
     uint32_t state; /* 0, or the status that ended all writes */
     partition_level level;
+    uint32_t references;
     bool closed;
     bool unreadable;        /* it could not be read when it was opened: that it holds nothing is not known */
     partition_stats *stats; /* slot of the shared region; NULL: there is no slot */
@@ -48,7 +49,6 @@ struct partition {
     log_files files;
     expiry_clock *clock;
     uint64_t ns;
-    uint32_t references;
 };
 _Static_assert(sizeof(struct partition) <= 1024, "a server has up to 1,000,000 partitions");
 

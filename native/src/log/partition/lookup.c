@@ -19,8 +19,8 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged
 }
 
 static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
-    *start = p->history.sparse ? end : damage_last_of_dense(&p->damage, end, count, damaged_too);
-    if (!p->history.sparse) return true;
+    *start = p->history.segments.sparse ? end : damage_last_of_dense(&p->damage, end, count, damaged_too);
+    if (!p->history.segments.sparse) return true;
     for (uint32_t i = p->history.segments.count; i-- > 0 && count > 0;) {
         segment *s = &p->history.segments.items[i];
         if (s->start_offset >= end) continue;

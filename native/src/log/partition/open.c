@@ -45,7 +45,7 @@ static int take_segments(partition *p, const segment_info *segments, size_t coun
         s->count = info->count;
         s->absent = info->absent;
         s->counted_us = info->counted_us;
-        p->history.sparse |= info->absent > 0;
+        p->history.segments.sparse |= info->absent > 0;
         s->first_timestamp = info->count > 0 ? info->first_timestamp : p->history.last_timestamp;
         if (info->count > 0 && info->last_timestamp > p->history.last_timestamp)
             p->history.last_timestamp = info->last_timestamp;

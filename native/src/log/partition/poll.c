@@ -60,7 +60,7 @@ static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
  * none, or a gap that damage left, one less. */
 static bool find_before(partition *p, uint64_t offset, uint64_t *before) {
     *before = offset - 1;
-    if (!p->history.sparse) return true;
+    if (!p->history.segments.sparse) return true;
     segment *s = holder(p, *before);
     uint64_t k;
     if (s == NULL || s->absent == 0) return true;

@@ -7,9 +7,6 @@
 #include "log/partition/state.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 bool partition_is_dirty(const partition *p) {
     if (p->closed) return false;
@@ -34,7 +31,7 @@ static bool collect_producers(partition *p, sync_collection *c) {
     if (known == NULL) return true;
     bool durable = p->level == LEVEL_DURABLE;
     if (!producers_cover(known, p->history.next_offset - journal_records(&p->journal), durable) && durable) {
-        if (file_error_poisons(errno)) c->error = errno; /* nothing is acknowledged that the file does not cover */
+        c->failed |= file_error_poisons(errno); /* nothing is acknowledged that the file does not cover */
         return false;
     }
     if (!known->dirty) return true;

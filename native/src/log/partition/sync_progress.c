@@ -10,7 +10,7 @@
 
 bool sync_collect(sync_collection *c, int fd) {
     if (fd < 0) {
-        if (file_error_poisons(errno)) c->error = errno;
+        c->failed |= file_error_poisons(errno);
         return false;
     }
     c->fds[c->count++] = fd;
@@ -87,13 +87,13 @@ void progress_pass_clean(sync_progress *y, const segment_set *set) {
 void progress_begins(sync_progress *y, const sync_collection *c, uint64_t target, bool covers) {
     y->target = target;
     y->covers = covers;
-    y->open_error = c->error;
+    y->open_failed = c->failed;
     y->running = true;
 }
 
 bool progress_ends(sync_progress *y, int error) {
     y->running = false;
-    y->failed |= error != 0 || y->open_error != 0;
+    if (error != 0 || y->open_failed) y->failed = true;
     if (!y->failed && y->target > y->durable_end) y->durable_end = y->target;
     return !y->failed;
 }

@@ -14,17 +14,17 @@ typedef struct sync_progress {
     uint64_t found_end;  /* `durable`: readable without a sync (it failed at the opening, the level changed); or 0 */
     uint32_t dirty_from; /* no segment before this place is dirty */
     uint8_t dirty_directories; /* bit i: names in the i-th ancestor (0: the partition's directory) changed */
-    bool marker_dirty;         /* the incarnation marker is not known to be on the device */
-    bool running, failed;
-    bool covers;    /* the running sync has all names, logs and offsets */
-    int open_error; /* of the device: a file that the running sync needs cannot be opened */
+    bool marker_dirty : 1;     /* the incarnation marker is not known to be on the device */
+    bool running : 1, failed : 1;
+    bool covers : 1;      /* the running sync has all names, logs and offsets */
+    bool open_failed : 1; /* by the device: a file that the running sync needs cannot be opened */
 } sync_progress;
 
 /* Descriptors of what a sync brings to the device. */
 typedef struct sync_collection {
     int *fds;
     size_t count, max;
-    int error; /* of the device, at the opening of a file: as if its sync had failed */
+    bool failed; /* the device, at the opening of a file: as if its sync had failed */
 } sync_collection;
 
 /* Takes over the descriptor. False: it is negative (errno tells why). */

@@ -11,7 +11,9 @@
 
 /* Limits of size and count win over stored offsets that cannot be read: those may never be read again. What passes by
  * itself is tried again here; meanwhile all stored offsets count as behind. */
-static bool known_to_hold(partition *p) { return partition_have_offsets(p) == 0 || side_passes(p->offsets.side.error); }
+static bool known_to_hold(partition *p) {
+    return partition_have_offsets(p) == 0 || side_passes(stored_offsets_error(&p->offsets));
+}
 
 /* Stored offsets hold back what a limit by size or count wants to go for as long as the topic says. */
 static bool limit_start(partition *p, uint64_t wanted) {
@@ -115,7 +117,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
         out->leased_bytes += p->history.segments.items[i].log_bytes;
     out->held |= retention_is_held(&p->retention);
     out->ahead = partition_is_ahead(p, p->history.last_timestamp, partition_now(p));
-    uint64_t passed = p->offsets.side.error == 0 ? offsets_lowest(&p->offsets.table) : UINT64_MAX;
+    uint64_t passed = stored_offsets_lowest(&p->offsets, UINT64_MAX);
     out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
     uint64_t end = log_start_hidden(&p->start) > 0 ? p->history.segments.items[1].start_offset : 0;
     out->unsynced = end > log_start_synced(&p->start) && end <= retention_settled(&p->retention);
@@ -154,19 +156,6 @@ uint64_t partition_drop_oldest(partition *p) {
     uint64_t before = log_start_served_bytes(&p->start);
     partition_move_start(p, p->history.segments.items[log_start_hidden(&p->start) + 1].start_offset);
     return before - log_start_served_bytes(&p->start);
-}
-
-bool partition_slowest(const partition *p, uint8_t *kind, uint32_t *id, uint64_t *value) {
-    const offset_entry *slowest = NULL;
-    for (uint32_t i = 0; i < p->offsets.table.capacity; i++) {
-        const offset_entry *e = &p->offsets.table.entries[i];
-        if (e->kind != 0 && (slowest == NULL || e->value < slowest->value)) slowest = e;
-    }
-    if (slowest == NULL) return false;
-    *kind = slowest->kind;
-    *id = slowest->id;
-    *value = slowest->value;
-    return true;
 }
 
 uint32_t partition_roll_early(partition *p) {

@@ -71,7 +71,7 @@ bool partition_open_offsets(partition *p);
 uint32_t partition_look_for_offsets(partition *p);
 /* 0, or 10002: what is stored cannot be read. */
 static inline uint32_t partition_have_offsets(partition *p) {
-    return __builtin_expect(p->offsets.side.error == 0, true) ? 0 : partition_look_for_offsets(p);
+    return __builtin_expect(stored_offsets_error(&p->offsets) == 0, true) ? 0 : partition_look_for_offsets(p);
 }
 void partition_free_producers(partition *p);
 /* Moves the log start up to `offset`, at most to the end of what polls see. */
@@ -102,9 +102,7 @@ uint64_t partition_began(const segment *s);
 uint32_t partition_roll(partition *p, uint64_t now_us);
 /* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
  * long as they cannot be read all count as behind. */
-static inline uint64_t partition_barrier(partition *p) {
-    return p->offsets.side.error == 0 ? offsets_lowest(&p->offsets.table) : 0;
-}
+static inline uint64_t partition_barrier(partition *p) { return stored_offsets_lowest(&p->offsets, 0); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 uint64_t partition_first_read(const partition *p);
 /* The window has ids of messages before `end`: a restart reads them in their segments. */

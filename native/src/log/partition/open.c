@@ -119,7 +119,7 @@ partition *partition_open(const partition_options *options, const segment_info *
     partition_hide(p, options->log_start);
     progress_set_durable_end(&p->sync, options->durable_end < p->history.next_offset ? options->durable_end
                                                                                      : p->history.next_offset);
-    p->offsets.opened_end = p->history.next_offset;
+    stored_offsets_set_end(&p->offsets, p->history.next_offset);
     bool lowered = !p->unreadable && partition_open_offsets(p);
     if (!p->unreadable) partition_find_producers(p);
     if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
@@ -143,7 +143,7 @@ void partition_release(partition *p) {
     journal_free(&p->journal);
     partition_parts_end(p);
     index_cache_free(&p->history.index);
-    offsets_free(&p->offsets.table);
+    offsets_free(stored_offsets_table(&p->offsets));
     partition_set_window(p, NULL, 0, 0);
     partition_free_producers(p);
     damage_free(&p->damage);
@@ -175,5 +175,5 @@ void partition_close(partition *p) {
     p->stats = NULL; /* the slot may belong to another partition from now on */
     segment_set_close(&p->history.segments);
     index_cache_free(&p->history.index);
-    offsets_free(&p->offsets.table);
+    offsets_free(stored_offsets_table(&p->offsets));
 }

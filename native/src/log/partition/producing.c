@@ -168,3 +168,5 @@ void partition_sweep_producers(partition *p, bool (*is_known)(void *context, uin
     if (p->producers.known != NULL && !p->closed && p->state == 0)
         producers_sweep(p->producers.known, is_known, context);
 }
+
+int partition_unread_producers(const partition *p) { return p->producers.side.error; }

@@ -1,4 +1,5 @@
-/* A file beside the log that could not be read. */
+/* A file beside the log, of stored offsets or of producers: it never decides whether the log can be read. A file that
+ * cannot be read costs its own kind, until it can be (docs/adr/0108-side-files.md). */
 #ifndef SHARDD_PARTITION_SIDE_H
 #define SHARDD_PARTITION_SIDE_H
 #include <stdbool.h>

@@ -12,20 +12,12 @@ bool partition_is_dirty(const partition *p) {
     if (p->closed) return false;
     if (partition_has_refused(p)) return true;
     if (progress_has_failed(&p->sync)) return false;
-    return progress_is_dirty(&p->sync, p->history.segments.count) || p->offsets.table.dirty ||
-           p->offsets.table.directory_dirty || (p->producers.known != NULL && p->producers.known->dirty) ||
+    return progress_is_dirty(&p->sync, p->history.segments.count) || stored_offsets_are_dirty(&p->offsets) ||
+           (p->producers.known != NULL && p->producers.known->dirty) ||
            ((index_cache_waiting(&p->history.index) > 0 || !journal_is_empty(&p->journal)) && p->state == 0);
 }
 
-/* True when the stored offsets are not dirty any more. */
-static bool collect_offsets(partition *p, sync_collection *c) {
-    if (!p->offsets.table.dirty) return true;
-    if (c->count == c->max || !sync_collect(c, offsets_duplicate(&p->offsets.table))) return false;
-    p->offsets.table.dirty = false;
-    return !p->offsets.table.directory_dirty; /* it was gone and is made anew: its name comes with the next sync */
-}
-
-/* The same of what is known of producers. */
+/* What is known of producers. True when it is not dirty any more. */
 static bool collect_producers(partition *p, sync_collection *c) {
     producers *known = p->producers.known;
     if (known == NULL) return true;
@@ -61,8 +53,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     if (progress_has_failed(&p->sync)) return 0;
     bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
-    if (p->offsets.table.directory_dirty) progress_mark_directory(&p->sync);
-    p->offsets.table.directory_dirty = false;
+    if (stored_offsets_take_name(&p->offsets)) progress_mark_directory(&p->sync);
     if (p->producers.known != NULL && p->producers.known->directory_dirty) progress_mark_directory(&p->sync);
     if (p->producers.known != NULL) p->producers.known->directory_dirty = false;
     sync_progress *y = &p->sync;
@@ -74,7 +65,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     bool complete = progress_collect_directories(y, &c, set) && progress_collect_marker(y, &c, set) &&
                     progress_collect_segments(y, &c, set, SEGMENT_MANIFEST) &&
                     progress_collect_segments(y, &c, set, SEGMENT_LOG) && collect_producers(p, &c);
-    bool covers = complete && collect_offsets(p, &c) && saved;
+    bool covers = complete && stored_offsets_collect(&p->offsets, &c) && saved;
     bool indexes = covers && scope == SYNC_EVERYTHING && progress_collect_segments(y, &c, set, SEGMENT_INDEX);
     checkpoint_begins(&p->checkpoint, covered(p, indexes));
     file_cache_spares_end(set->files);

@@ -49,12 +49,12 @@ static __attribute__((noinline)) uint64_t assign_asked(const partition *p, appen
     if (distinct && timestamp == last) timestamp++;
     b->made = (produced){PRODUCED_PLACED, b->count, b->first_offset, timestamp};
     if (distinct) {
-        batch_assign_distinct(b->messages, b->count, b->first_offset, timestamp, relative, position, p->ids.source,
-                              entries);
+        batch_assign_distinct(b->messages, b->count, b->first_offset, timestamp, relative, position,
+                              message_ids_source(&p->ids), entries);
         return timestamp + b->count - 1;
     }
-    batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, position, p->ids.source,
-                 entries);
+    batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, position,
+                 message_ids_source(&p->ids), entries);
     return timestamp;
 }
 
@@ -81,7 +81,7 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
         uint32_t relative = (uint32_t)(s->count + g->records);
         if (__builtin_expect(b->by.asks == 0, true)) {
             batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, (uint32_t)position,
-                         p->ids.source, entries);
+                         message_ids_source(&p->ids), entries);
         } else {
             uint64_t last = g->batches == 0 ? p->history.last_timestamp : timestamp;
             timestamp = assign_asked(p, b, timestamp, last, relative, (uint32_t)position, entries);
@@ -208,7 +208,7 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
         return false;
     }
     uint64_t at, written;
-    large_append_assign(a, b, p->ids.source, s->count);
+    large_append_assign(a, b, message_ids_source(&p->ids), s->count);
     struct iovec part = large_append_part(a, b, &at);
     uint64_t end = at + part.iov_len;
     if (!space_allocates_ahead(&p->space)) make_space(p, s, fd, end - s->log_bytes);

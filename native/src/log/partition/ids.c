@@ -1,130 +1,36 @@
-/* No message twice: what a partition knows of the ids of its last messages (id_window.h), and the batches that go
- * through it. A partition without a window pays nothing. */
+/* No message twice: what others ask of the ids of a partition (message_ids.h). */
 #include "log/partition/inside.h"
 
-#include "base/assert.h"
-#include "base/bytes.h"
 #include "log/expiry_clock.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#define EXPIRE_STEP 1024u /* ids that leave for their age in one step, or twice what comes */
-#define LOADED_BYTES 24u
-
-bool partition_has_window(const partition *p) { return p->ids.window != NULL; }
+bool partition_has_window(const partition *p) { return message_ids_are_compared(&p->ids); }
 
 bool partition_set_window(partition *p, id_memory *memory, uint64_t entries_max, uint64_t age_us) {
-    if (entries_max == 0) {
-        if (p->ids.window != NULL) id_window_free(p->ids.window);
-        free(p->ids.window);
-        p->ids.window = NULL;
-        return true;
-    }
-    if (p->ids.window != NULL) return id_window_change(p->ids.window, entries_max, age_us);
-    p->ids.window = malloc(sizeof *p->ids.window);
-    if (p->ids.window == NULL) return false;
-    id_window_open(p->ids.window, memory, entries_max, age_us);
-    return true;
+    return message_ids_set_window(&p->ids, memory, entries_max, age_us);
 }
 
 bool partition_load_window(partition *p, const uint8_t *entries, size_t count) {
-    id_window *w = p->ids.window;
-    ASSERT(w != NULL && p->clock != NULL);
-    if (!id_window_reserve(w, count)) return false;
-    uint32_t hashes[ID_GROUP_MAX];
-    uint64_t now = expiry_clock_now(p->clock), steady = expiry_clock_steady(p->clock);
-    for (size_t first = 0, end; first < count; first = end) {
-        end = count - first < ID_GROUP_MAX ? count : first + ID_GROUP_MAX;
-        for (size_t i = first; i < end; i++) {
-            const uint64_t id[2] = {load_u64(entries + i * LOADED_BYTES), load_u64(entries + i * LOADED_BYTES + 8)};
-            hashes[i - first] = id_window_hash(w, id);
-        }
-        for (size_t i = first; i < end; i++) {
-            const uint8_t *entry = entries + i * LOADED_BYTES;
-            const uint64_t id[2] = {load_u64(entry), load_u64(entry + 8)};
-            uint64_t time_us = expiry_clock_steady_at(p->clock, load_u64(entry + 16), now, steady);
-            id_window_add(w, id, hashes[i - first], time_us, true);
-        }
-    }
-    return true;
+    return message_ids_load(&p->ids, p->clock, entries, count);
 }
 
-void partition_expire_ids(partition *p, uint64_t now_us) {
-    if (p->ids.window != NULL) id_window_expire(p->ids.window, now_us, 0);
-}
+void partition_expire_ids(partition *p, uint64_t now_us) { message_ids_expire(&p->ids, now_us); }
 
 bool partition_reserve_ids(partition *p, uint64_t count, uint64_t now_us) {
-    if (p->ids.window == NULL) return true;
-    uint64_t leave = count * 2 > EXPIRE_STEP ? count * 2 : EXPIRE_STEP;
-    id_window_expire(p->ids.window, now_us, leave < UINT32_MAX ? (uint32_t)leave : UINT32_MAX);
-    return id_window_reserve(p->ids.window, count);
-}
-
-static uint64_t size_of(const uint8_t *record) {
-    return (uint64_t)RECORD_HEADER_SIZE + load_u32(record + 48) + load_u32(record + 52);
-}
-
-/* The next group: of this batch, and of those behind it. */
-static void look_ahead(partition *p, const append_batch *b, size_t behind, const id_filter *f, uint32_t most,
-                       id_group *g) {
-    uint64_t at = f->read_bytes;
-    uint32_t read = f->read;
-    g->count = g->used = 0;
-    if (most > ID_GROUP_MAX) most = ID_GROUP_MAX;
-    for (;; b++, behind--, at = 0, read = 0) {
-        for (; read < b->count && g->count < most; read++, g->count++) {
-            uint8_t *record = b->messages + at;
-            at += size_of(record);
-            g->fresh[g->count] = load_u64(record + 8) == 0 && load_u64(record + 16) == 0;
-            if (g->fresh[g->count]) id_source_write(p->ids.source, record + 8);
-            const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
-            if (p->ids.window != NULL) g->hashes[g->count] = id_window_hash(p->ids.window, id);
-        }
-        if (behind == 0 || g->count == most) break;
-    }
-    if (p->ids.window != NULL)
-        id_window_prepare(p->ids.window, g->count + 1); /* the next batch looks how old the oldest is */
-}
-
-static void filter_group(partition *p, append_batch *b, id_filter *f, id_group *g, uint32_t most, uint64_t time_us) {
-    id_window *w = p->ids.window;
-    for (; most > 0 && f->read < b->count && g->used < g->count; most--, f->read++, g->used++) {
-        uint8_t *record = b->messages + f->read_bytes;
-        uint64_t size = size_of(record);
-        const uint64_t id[2] = {load_u64(record + 8), load_u64(record + 16)};
-        f->read_bytes += size;
-        if (w != NULL && !id_window_add(w, id, g->hashes[g->used], time_us, g->fresh[g->used])) continue;
-        if (f->read_bytes - size != f->kept_bytes) memmove(b->messages + f->kept_bytes, record, size);
-        f->kept_bytes += size;
-        f->kept++;
-    }
+    return message_ids_reserve(&p->ids, count, now_us);
 }
 
 bool partition_filter(partition *p, append_batch *b, size_t behind, id_filter *f, id_group *g, uint32_t most,
                       uint64_t now_us) {
-    while (most > 0 && f->read < b->count) {
-        uint32_t before = f->read;
-        if (g->used == g->count) look_ahead(p, b, behind, f, most, g);
-        filter_group(p, b, f, g, most, now_us);
-        most -= f->read - before;
-    }
-    if (f->read < b->count) return false;
-    b->length = f->kept_bytes;
-    b->count = f->kept;
-    return true;
+    return message_ids_filter(&p->ids, b, behind, f, g, most, now_us);
 }
 
 void partition_filter_skips(id_group *g, uint32_t count) {
     g->used += count < g->count - g->used ? count : g->count - g->used;
 }
 
-void partition_take_back_ids(partition *p, uint64_t count) {
-    if (p->ids.window != NULL) id_window_take_back(p->ids.window, count);
-}
+void partition_take_back_ids(partition *p, uint64_t count) { message_ids_take_back(&p->ids, count); }
 
 bool partition_window_holds(partition *p, uint64_t end) {
-    if (p->ids.window == NULL) return false;
-    id_window_expire(p->ids.window, expiry_clock_steady(p->clock), EXPIRE_STEP);
-    return p->history.next_offset - p->ids.window->count < end && p->ids.window->count > 0;
+    if (!message_ids_are_compared(&p->ids)) return false;
+    return message_ids_hold(&p->ids, expiry_clock_steady(p->clock), p->history.next_offset, end);
 }

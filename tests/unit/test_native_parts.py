@@ -50,7 +50,6 @@ OPEN: dict[str, set[str]] = {
         "state.h",
         "sync.c",
     },
-    "producers": {"append.c", "level.c", "producing.c", "sync.c"},
 }
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 FIELD = re.compile(r"\bp->(" + "|".join(PARTS) + r")(?:\.|->)\w")

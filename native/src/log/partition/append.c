@@ -16,7 +16,7 @@
 static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, uint64_t now_us, int *fd) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
-    if (__builtin_expect(p->producers.side.error != 0, false)) {
+    if (__builtin_expect(guard_error(&p->producers) != 0, false)) {
         uint32_t status = partition_part_with_producers(p);
         if (status != 0) return status;
     }
@@ -137,17 +137,17 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
         if (space_is_wanted(&p->space, g.bytes)) make_space(p, s, fd, g.bytes);
-        *status = p->producers.known != NULL ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
+        *status = guard_has(&p->producers) ? partition_note_group(p, s, batches, g.batches, &fd) : 0;
         bool noted = *status == 0;
         bool taken = noted && p->level == LEVEL_MEMORY && !g.seals &&
                      journal_take(&p->journal, parts + 1, g.batches, g.bytes, g.records);
         if (noted && !taken) *status = partition_write_behind(p, s, fd, parts, g.batches);
         if (*status == 0) {
-            if (p->producers.known != NULL) partition_keep_producers(p, batches, g.batches);
+            if (guard_has(&p->producers)) guard_keep(&p->producers, batches, g.batches);
             commit(p, s, &g);
             return g.batches;
         }
-        if (noted && p->producers.known != NULL) partition_unnote_producers(p, batches, g.batches);
+        if (noted && guard_has(&p->producers)) partition_unnote_producers(p, batches, g.batches);
         p->history.index.count -= (uint32_t)g.records;
         return 0;
     } while (roll_is_wanted(&p->roll));

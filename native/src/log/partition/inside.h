@@ -58,22 +58,19 @@ uint32_t partition_note_producers(partition *p, const append_batch *batches, siz
  * `fd` is that of the log afterwards. */
 uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd);
 void partition_unnote_producers(partition *p, const append_batch *batches, size_t count);
-void partition_keep_producers(partition *p, const append_batch *batches, size_t count);
-int partition_open_producers(partition *p); /* 0, or -1 and errno */
-/* The same, and what becomes of an error is in `producers_side`. */
+/* Reads what is stored of producers; guard_error() says what became of it. */
 void partition_find_producers(partition *p);
 /* What could not be read is tried again, now and then. 0, or the status of who needs it. */
 uint32_t partition_look_for_producers(partition *p);
 /* Before something is stored without them. 0, or the status: they may be told later. */
 uint32_t partition_part_with_producers(partition *p);
-/* Reads the stored offsets; what becomes of an error is in `offsets_side`. True: some were changed, a sync is due. */
+/* Reads the stored offsets; stored_offsets_error() says what became of it. True: some were changed, a sync is due. */
 bool partition_open_offsets(partition *p);
 uint32_t partition_look_for_offsets(partition *p);
 /* 0, or 10002: what is stored cannot be read. */
 static inline uint32_t partition_have_offsets(partition *p) {
     return __builtin_expect(stored_offsets_error(&p->offsets) == 0, true) ? 0 : partition_look_for_offsets(p);
 }
-void partition_free_producers(partition *p);
 /* Moves the log start up to `offset`, at most to the end of what polls see. */
 void partition_move_start(partition *p, uint64_t offset);
 /* The same, also beyond what polls see: what is before it is not there any more. */

@@ -18,7 +18,7 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     if (p->level == LEVEL_DURABLE && p->state == 0) partition_cut_ahead(p); /* what stays is cut by the next append */
     if (space_has_reserved(&p->space)) partition_give_back(p);
     p->level = level;
-    if (level != LEVEL_DURABLE && p->producers.known != NULL) producers_not_durable(p->producers.known);
+    if (level != LEVEL_DURABLE) guard_not_durable(&p->producers);
     space_begins(&p->space, level == LEVEL_DURABLE, p->history.segments.count > 0);
     if (level == LEVEL_DURABLE) {
         progress_found(&p->sync, shown);

@@ -145,7 +145,7 @@ void partition_release(partition *p) {
     index_cache_free(&p->history.index);
     offsets_free(stored_offsets_table(&p->offsets));
     partition_set_window(p, NULL, 0, 0);
-    partition_free_producers(p);
+    guard_free(&p->producers);
     damage_free(&p->damage);
     free(p->files.directory);
     free(p);

@@ -13,23 +13,8 @@ bool partition_is_dirty(const partition *p) {
     if (partition_has_refused(p)) return true;
     if (progress_has_failed(&p->sync)) return false;
     return progress_is_dirty(&p->sync, p->history.segments.count) || stored_offsets_are_dirty(&p->offsets) ||
-           (p->producers.known != NULL && p->producers.known->dirty) ||
+           guard_is_dirty(&p->producers) ||
            ((index_cache_waiting(&p->history.index) > 0 || !journal_is_empty(&p->journal)) && p->state == 0);
-}
-
-/* What is known of producers. True when it is not dirty any more. */
-static bool collect_producers(partition *p, sync_collection *c) {
-    producers *known = p->producers.known;
-    if (known == NULL) return true;
-    bool durable = p->level == LEVEL_DURABLE;
-    if (!producers_cover(known, p->history.next_offset - journal_records(&p->journal), durable) && durable) {
-        c->failed |= file_error_poisons(errno); /* nothing is acknowledged that the file does not cover */
-        return false;
-    }
-    if (!known->dirty) return true;
-    if (c->count == c->max || !sync_collect(c, producers_duplicate(known))) return false;
-    known->dirty = false;
-    return !known->directory_dirty;
 }
 
 void partition_sync_lost(partition *p) {
@@ -54,26 +39,27 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     bool saved = partition_save(p) == 0 || p->state != 0;
     if (scope == SYNC_EVERYTHING) partition_index_flush(p);
     if (stored_offsets_take_name(&p->offsets)) progress_mark_directory(&p->sync);
-    if (p->producers.known != NULL && p->producers.known->directory_dirty) progress_mark_directory(&p->sync);
-    if (p->producers.known != NULL) p->producers.known->directory_dirty = false;
+    if (guard_take_name(&p->producers)) progress_mark_directory(&p->sync);
     sync_progress *y = &p->sync;
     segment_set *set = &p->history.segments;
     sync_collection c = {.fds = fds, .max = max};
     errno = 0;
     file_cache_spares_lend(set->files); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
+    uint64_t saved_end = p->history.next_offset - journal_records(&p->journal);
     bool complete = progress_collect_directories(y, &c, set) && progress_collect_marker(y, &c, set) &&
                     progress_collect_segments(y, &c, set, SEGMENT_MANIFEST) &&
-                    progress_collect_segments(y, &c, set, SEGMENT_LOG) && collect_producers(p, &c);
+                    progress_collect_segments(y, &c, set, SEGMENT_LOG) &&
+                    guard_collect(&p->producers, &c, saved_end, p->level == LEVEL_DURABLE);
     bool covers = complete && stored_offsets_collect(&p->offsets, &c) && saved;
     bool indexes = covers && scope == SYNC_EVERYTHING && progress_collect_segments(y, &c, set, SEGMENT_INDEX);
     checkpoint_begins(&p->checkpoint, covered(p, indexes));
     file_cache_spares_end(set->files);
     progress_pass_clean(y, set);
     segment_set_trim(set);
-    uint64_t target = complete ? p->history.next_offset - journal_records(&p->journal) : progress_durable_end(y);
+    uint64_t target = complete ? saved_end : progress_durable_end(y);
     log_start_sync_begins(&p->start, complete);
-    p->producers.covering = covers && journal_is_empty(&p->journal);
+    guard_sync_begins(&p->producers, covers && journal_is_empty(&p->journal));
     progress_begins(y, &c, target, covers);
     ASSERT(c.count <= max && target <= p->history.next_offset);
     return c.count;
@@ -96,7 +82,7 @@ bool partition_sync_done(partition *p, int error) {
     }
     log_start_sync_ends(&p->start);
     if (checkpoint_ends(&p->checkpoint)) partition_checkpoint_write(p);
-    if (p->producers.covering && p->producers.known != NULL) producers_covered(p->producers.known);
+    guard_sync_ends(&p->producers);
     return progress_covers(&p->sync);
 }
 

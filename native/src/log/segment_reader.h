@@ -1,7 +1,7 @@
 /* How the records of a segment lie: one table of operations for each layout (docs/formats.md#manifest).
  *
  * Above it every segment is a plain log: records back to back, and an index with positions in them. What leads to a
- * record (searches, windows, checks) is written once, in partition/search.c and partition/poll.c. Below it records are
+ * record (searches, windows, checks) is written once, in partition/history.c and partition/poll.c. Below it records are
  * where the layout has them; it hands them out as *records in some memory*: a descriptor and a position, or a block.
  * Nothing that it says is evidence: whoever reads verifies every record.
  *

@@ -23,7 +23,7 @@ static uint64_t least(uint64_t timestamp, uint64_t counted_us) {
 }
 
 uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, uint64_t now) {
-    if (s == segment_active(&p->history.segments)) return partition_is_ahead(p, timestamp, now) ? now : timestamp;
+    if (s == history_active(&p->history)) return partition_is_ahead(p, timestamp, now) ? now : timestamp;
     /* sealed before anybody could see it: it counts from now on */
     if (partition_is_ahead(p, least(s->last_timestamp, s->counted_us), now)) s->counted_us = now;
     return timestamp > now ? least(timestamp, s->counted_us) : timestamp;

@@ -20,12 +20,12 @@ static inline __attribute__((always_inline)) uint32_t make_ready(partition *p, u
         uint32_t status = partition_part_with_producers(p);
         if (status != 0) return status;
     }
-    if (p->history.segments.count == 0 || roll_is_due(&p->roll, now_us)) {
+    if (history_count(&p->history) == 0 || roll_is_due(&p->roll, now_us)) {
         uint32_t status = partition_roll(p, now_us);
         if (status != 0) return status;
     }
-    segment *s = segment_active(&p->history.segments);
-    *fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    segment *s = history_active(&p->history);
+    *fd = history_fd(&p->history, s, SEGMENT_LOG);
     if (*fd < 0) return partition_refused(p, errno);
     int error = partition_cut_stale(p, s, *fd);
     return error == 0 ? 0 : partition_refused(p, error);
@@ -62,7 +62,7 @@ static __attribute__((noinline)) uint64_t assign_asked(const partition *p, appen
  * cache. 0 or a status. */
 static uint32_t gather(partition *p, const segment *s, append_batch *batches, size_t count, uint64_t now_us,
                        struct iovec *parts, group *g) {
-    uint64_t timestamp = now_us > p->history.last_timestamp ? now_us : p->history.last_timestamp;
+    uint64_t timestamp = now_us > history_last_timestamp(&p->history) ? now_us : history_last_timestamp(&p->history);
     *g = (group){.first_timestamp = timestamp, .last_timestamp = timestamp};
     while (g->batches < count && g->batches < IOV_MAX && !g->seals) {
         append_batch *b = &batches[g->batches];
@@ -72,23 +72,23 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
             roll_wanted(&p->roll);
             return 0;
         }
-        index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
+        index_entry *entries = index_cache_reserve(history_index(&p->history), b->count, INDEX_CACHE_MAX);
         if (entries == NULL) {
             if (g->batches > 0) break;
             return partition_refused(p, errno);
         }
-        b->first_offset = p->history.next_offset + g->records;
+        b->first_offset = history_end(&p->history) + g->records;
         uint32_t relative = (uint32_t)(s->count + g->records);
         if (__builtin_expect(b->by.asks == 0, true)) {
             batch_assign(b->messages, b->length, b->count, b->first_offset, timestamp, relative, (uint32_t)position,
                          message_ids_source(&p->ids), entries);
         } else {
-            uint64_t last = g->batches == 0 ? p->history.last_timestamp : timestamp;
+            uint64_t last = g->batches == 0 ? history_last_timestamp(&p->history) : timestamp;
             timestamp = assign_asked(p, b, timestamp, last, relative, (uint32_t)position, entries);
             if (g->batches == 0) g->first_timestamp = b->made.timestamp;
             g->last_timestamp = timestamp;
         }
-        p->history.index.count += b->count;
+        history_index(&p->history)->count += b->count;
         g->seals = roll_seals(&p->roll, position); /* full before this batch */
         parts[g->batches++] = (struct iovec){.iov_base = b->messages, .iov_len = b->length};
         g->bytes += b->length;
@@ -100,20 +100,16 @@ static uint32_t gather(partition *p, const segment *s, append_batch *batches, si
 /* The group is in the kernel or in the journal: the level `written` or `memory` is reached. */
 static inline __attribute__((always_inline)) void commit(partition *p, segment *s, const group *g) {
     bool first = s->count == 0;
-    if (first) s->first_timestamp = g->first_timestamp;
-    s->last_timestamp = p->history.last_timestamp = g->last_timestamp;
-    s->count += g->records;
+    history_grew(&p->history, s, g->bytes, g->records, g->first_timestamp, g->last_timestamp);
     if (first) partition_plan_roll(p);
-    s->log_bytes += g->bytes;
     log_start_grew(&p->start, g->bytes, g->records);
-    p->history.next_offset += g->records;
     space_overwritten(&p->space, partition_file_end(p, s));
     STATS_STORE(p, size_bytes, log_start_served_bytes(&p->start));
     STATS_STORE(p, messages_count, log_start_served_messages(&p->start));
     if (p->level == LEVEL_DURABLE)
         STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
-    STATS_STORE(p, next_offset, p->history.next_offset);
-    if (index_cache_waiting(&p->history.index) >= INDEX_FLUSH_ENTRIES)
+    STATS_STORE(p, next_offset, history_end(&p->history));
+    if (history_waiting(&p->history) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */
     if (g->seals) {
         roll_wanted(&p->roll);
@@ -132,7 +128,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
     int fd = -1;
     do { /* twice when the segment has no positions left for the batch */
         *status = make_ready(p, now_us, &fd);
-        segment *s = segment_active(&p->history.segments);
+        segment *s = history_active(&p->history);
         if (*status == 0) *status = gather(p, s, batches, count, now_us, parts + 1, &g);
         if (*status != 0) return 0;
         if (g.batches == 0) continue;
@@ -148,7 +144,7 @@ static size_t append_group(partition *p, append_batch *batches, size_t count, ui
             return g.batches;
         }
         if (noted && guard_has(&p->producers)) partition_unnote_producers(p, batches, g.batches);
-        p->history.index.count -= (uint32_t)g.records;
+        history_index(&p->history)->count -= (uint32_t)g.records;
         return 0;
     } while (roll_is_wanted(&p->roll));
     *status = STATUS_CANNOT_WRITE_TO_FILE;
@@ -163,13 +159,13 @@ void partition_parts_end(partition *p) {
 }
 
 static log_tail tail_of(const partition *p, const segment *active) {
-    return (log_tail){active->start_offset, active->log_bytes, p->history.next_offset, space_cuts(&p->space)};
+    return (log_tail){active->start_offset, active->log_bytes, history_end(&p->history), space_cuts(&p->space)};
 }
 
 static bool parts_stand(const partition *p, const append_batch *b) {
     if (p->closed || p->state != 0 || !journal_is_empty(&p->journal) || roll_is_wanted(&p->roll)) return false;
-    log_tail tail = tail_of(p, segment_active(&p->history.segments));
-    return large_append_stands(p->large, b, tail, p->history.last_timestamp);
+    log_tail tail = tail_of(p, history_active(&p->history));
+    return large_append_stands(p->large, b, tail, history_last_timestamp(&p->history));
 }
 
 /* False: it goes in one write, or it will be told there why it cannot be written. */
@@ -177,15 +173,15 @@ static bool parts_begin(partition *p, const append_batch *b, uint64_t now_us) {
     int fd;
     partition_parts_end(p);
     if (make_ready(p, now_us, &fd) != 0 || partition_save(p) != 0) return false;
-    const segment *s = segment_active(&p->history.segments);
+    const segment *s = history_active(&p->history);
     if (s->log_bytes + b->length > UINT32_MAX) { /* as in `gather` */
         if (s->count == 0) return false;
         roll_wanted(&p->roll);
         if (make_ready(p, now_us, &fd) != 0) return false;
-        s = segment_active(&p->history.segments);
+        s = history_active(&p->history);
     }
     bool distinct = b->by.asks & APPEND_DISTINCT;
-    uint64_t last = p->history.last_timestamp;
+    uint64_t last = history_last_timestamp(&p->history);
     p->large = large_append_begin(b, tail_of(p, s), now_us > last ? now_us : last + distinct);
     return p->large != NULL;
 }
@@ -201,8 +197,8 @@ bool partition_append_part(partition *p, append_batch *b, uint64_t now_us) {
     if (p->large == NULL ? !parts_begin(p, b, now_us) : !parts_stand(p, b) && !parts_begin_anew(p, b, now_us))
         return false;
     large_append *a = p->large;
-    segment *s = segment_active(&p->history.segments);
-    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    segment *s = history_active(&p->history);
+    int fd = history_fd(&p->history, s, SEGMENT_LOG);
     if (fd < 0) {
         large_append_failed(a, partition_refused(p, errno));
         return false;
@@ -229,13 +225,13 @@ static size_t parts_finish(partition *p, append_batch *b, uint32_t *status) {
     size_t done = 0;
     if (large_append_is_of(a, b)) *status = large_append_status(a);
     if (parts_stand(p, b) && large_append_written(a) == b->length) {
-        index_entry *entries = index_cache_reserve(&p->history.index, b->count, INDEX_CACHE_MAX);
-        segment *s = segment_active(&p->history.segments);
+        index_entry *entries = index_cache_reserve(history_index(&p->history), b->count, INDEX_CACHE_MAX);
+        segment *s = history_active(&p->history);
         if (entries == NULL) {
             *status = partition_refused(p, errno);
         } else {
             uint64_t last = large_append_end(a, b, entries);
-            p->history.index.count += b->count;
+            history_index(&p->history)->count += b->count;
             bool seals = roll_seals(&p->roll, s->log_bytes);
             commit(p, s, &(group){1, b->length, b->count, large_append_timestamp(a), last, seals});
             done = 1;
@@ -255,6 +251,6 @@ void partition_append(partition *p, append_batch *batches, size_t count, uint64_
         done += n;
     }
     for (; done < count; done++) batches[done].status = status;
-    ASSERT(partition_visible_end(p) <= p->history.next_offset &&
-           progress_durable_end(&p->sync) <= p->history.next_offset);
+    ASSERT(partition_visible_end(p) <= history_end(&p->history) &&
+           progress_durable_end(&p->sync) <= history_end(&p->history));
 }

@@ -35,9 +35,9 @@ static void limit_count(partition *p) {
     if (retention_limits(&p->retention)->messages_max == 0 ||
         log_start_served_messages(&p->start) <= retention_limits(&p->retention)->messages_max)
         return;
-    bool known = partition_last_whole(p, p->history.next_offset, retention_limits(&p->retention)->messages_max,
+    bool known = partition_last_whole(p, history_end(&p->history), retention_limits(&p->retention)->messages_max,
                                       &wanted);
-    p->history.missing.want.length = 0; /* an index that cannot be read now is asked for again by the next step */
+    history_forget_missing(&p->history); /* an index that cannot be read now is asked for again by the next step */
     if (known) limit_start(p, wanted);
 }
 
@@ -60,7 +60,7 @@ static bool is_astray(const partition *p, const segment *s, uint64_t age, uint64
 
 /* A segment whose oldest message has expired grows no further, so that it can go; nor does one that is too old. */
 static void roll_on_age(partition *p) {
-    const segment *s = segment_active(&p->history.segments);
+    const segment *s = history_active(&p->history);
     bool aged = retention_limits(&p->retention)->expiry_us > 0 || roll_grows_old(&p->roll);
     if (!aged || s == NULL || s->count == 0 || roll_is_wanted(&p->roll)) return;
     uint64_t now = expiry_clock_now(p->clock);
@@ -79,7 +79,7 @@ void partition_lease(partition *p, uint64_t offset) { retention_lease(&p->retent
 static uint32_t first_leased(const partition *p) {
     uint32_t i = 0;
     while (i < log_start_hidden(&p->start) &&
-           !retention_is_leased(&p->retention, p->history.segments.items[i + 1].start_offset))
+           !retention_is_leased(&p->retention, history_segment(&p->history, i + 1)->start_offset))
         i++;
     return i;
 }
@@ -89,7 +89,7 @@ static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed
     uint64_t reading = partition_first_read(p);
     uint32_t status = 0, leased = first_leased(p);
     while (status == 0 && *removed < CLEAN_SEGMENTS_MAX && *removed < leased) {
-        segment *s = &p->history.segments.items[*removed];
+        segment *s = history_segment(&p->history, *removed);
         uint64_t end = s[1].start_offset;
         if (end > log_start_synced(&p->start) || end > retention_settled(&p->retention) || reading < end ||
             partition_window_holds(p, end))
@@ -104,7 +104,7 @@ static uint32_t remove_hidden(partition *p, const char *trash, uint32_t *removed
 uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, partition_cleaned *out) {
     *out = (partition_cleaned){0};
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    if (p->state != 0 || p->history.segments.count == 0) return p->state;
+    if (p->state != 0 || history_count(&p->history) == 0) return p->state;
     retention_settle(&p->retention, monotonic_us, partition_visible_end(p));
     out->held = retention_limit_was_held(&p->retention); /* since the step before, by the size of the topic */
     partition_expire_due(p);
@@ -114,12 +114,12 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
     partition_write_start(p);
     uint32_t status = remove_hidden(p, trash, &out->removed);
     for (uint32_t i = first_leased(p); i < log_start_hidden(&p->start); i++)
-        out->leased_bytes += p->history.segments.items[i].log_bytes;
+        out->leased_bytes += history_segment(&p->history, i)->log_bytes;
     out->held |= retention_is_held(&p->retention);
-    out->ahead = partition_is_ahead(p, p->history.last_timestamp, partition_now(p));
+    out->ahead = partition_is_ahead(p, history_last_timestamp(&p->history), partition_now(p));
     uint64_t passed = stored_offsets_lowest(&p->offsets, UINT64_MAX);
     out->overtaken = passed != UINT64_MAX && passed + 1 < partition_first_offset(p);
-    uint64_t end = log_start_hidden(&p->start) > 0 ? p->history.segments.items[1].start_offset : 0;
+    uint64_t end = log_start_hidden(&p->start) > 0 ? history_segment(&p->history, 1)->start_offset : 0;
     out->unsynced = end > log_start_synced(&p->start) && end <= retention_settled(&p->retention);
     out->pending = log_start_hidden(&p->start) > 0 || log_start_is_unwritten(&p->start);
     return status;
@@ -128,7 +128,7 @@ uint32_t partition_clean(partition *p, int64_t monotonic_us, const char *trash, 
 /* ---- by size: the caller chooses the partition ---- */
 
 static bool may_drop(partition *p) {
-    uint64_t end = p->history.segments.items[log_start_hidden(&p->start) + 1].start_offset, wanted = end;
+    uint64_t end = history_segment(&p->history, log_start_hidden(&p->start) + 1)->start_offset, wanted = end;
     uint64_t now = expiry_clock_now(p->clock);
     bool held = false, free = end <= retention_settled(&p->retention);
     if (free && known_to_hold(p))
@@ -139,14 +139,14 @@ static bool may_drop(partition *p) {
 
 bool partition_oldest_segment(partition *p, partition_oldest *out) {
     *out = (partition_oldest){0};
-    if (p->closed || p->state != 0 || p->history.segments.count == 0) return false;
-    segment *s = &p->history.segments.items[log_start_hidden(&p->start)];
+    if (p->closed || p->state != 0 || history_count(&p->history) == 0) return false;
+    segment *s = history_segment(&p->history, log_start_hidden(&p->start));
     uint64_t first = partition_counted(p, s, s->first_timestamp, partition_now(p));
     *out = (partition_oldest){.first_timestamp = first,
                               .bytes = s->log_bytes - log_start_hidden_bytes(&p->start),
-                              .only_active = log_start_hidden(&p->start) + 1 == p->history.segments.count};
+                              .only_active = log_start_hidden(&p->start) + 1 == history_count(&p->history)};
     const segment *next = out->only_active ? NULL : s + 1;
-    out->waits = (next != NULL ? next->start_offset : p->history.next_offset) > retention_settled(&p->retention);
+    out->waits = (next != NULL ? next->start_offset : history_end(&p->history)) > retention_settled(&p->retention);
     return !out->only_active && may_drop(p);
 }
 
@@ -154,17 +154,17 @@ uint64_t partition_drop_oldest(partition *p) {
     partition_oldest oldest;
     if (!partition_oldest_segment(p, &oldest)) return 0;
     uint64_t before = log_start_served_bytes(&p->start);
-    partition_move_start(p, p->history.segments.items[log_start_hidden(&p->start) + 1].start_offset);
+    partition_move_start(p, history_segment(&p->history, log_start_hidden(&p->start) + 1)->start_offset);
     return before - log_start_served_bytes(&p->start);
 }
 
 uint32_t partition_roll_early(partition *p) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    const segment *s = segment_active(&p->history.segments);
+    const segment *s = history_active(&p->history);
     if (p->state != 0 || s == NULL || s->count == 0 || roll_is_wanted(&p->roll) ||
-        retention_settled(&p->retention) < p->history.next_offset)
+        retention_settled(&p->retention) < history_end(&p->history))
         return p->state;
-    uint32_t status = partition_roll(p, p->history.last_timestamp);
+    uint32_t status = partition_roll(p, history_last_timestamp(&p->history));
     if (status != 0) roll_wanted(&p->roll);
     return status;
 }

@@ -21,7 +21,7 @@ uint64_t partition_first_read(const partition *p) {
 /* Renames one file of the segment into the trash. A file that is not there is no error. */
 static int move_away(partition *p, const segment *s, const char *suffix, const char *trash) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
-    segment_path_of(&p->history.segments, s->start_offset, suffix, from, sizeof(from));
+    segment_path_of(history_segments(&p->history), s->start_offset, suffix, from, sizeof(from));
     int length = snprintf(to, sizeof(to), "%s-%020" PRIu64 ".%s", trash, s->start_offset, suffix);
     if (length < 0 || (size_t)length >= sizeof(to)) {
         errno = ENAMETOOLONG;
@@ -50,8 +50,8 @@ bool partition_remove_files(partition *p, segment *s, const char *trash) {
 
 void partition_forget_segments(partition *p, uint32_t count) {
     if (count == 0) return;
-    partition_hide(p, p->history.segments.items[count].start_offset);
-    segment_remove_front(&p->history.segments, count);
+    partition_hide(p, history_segment(&p->history, count)->start_offset);
+    segment_remove_front(history_segments(&p->history), count);
     log_start_segments_removed(&p->start, count);
     damage_forget(&p->damage, partition_first_offset(p));
     progress_segments_removed(&p->sync, count);
@@ -67,8 +67,8 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     partition_expire_due(p);
     uint64_t lowest = partition_barrier(p), reading = partition_first_read(p);
     uint32_t status = 0, gone = 0, hidden = log_start_hidden(&p->start); /* those are none any more for who asks */
-    while (*deleted < count && gone + 1 < p->history.segments.count && status == 0) {
-        segment *s = &p->history.segments.items[gone];
+    while (*deleted < count && gone + 1 < history_count(&p->history) && status == 0) {
+        segment *s = history_segment(&p->history, gone);
         uint64_t next_start = s[1].start_offset; /* the end offset is one below */
         if (lowest != UINT64_MAX && next_start > lowest + 1 && gone >= hidden) break;
         *busy = reading < next_start;

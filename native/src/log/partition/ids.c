@@ -32,5 +32,5 @@ void partition_take_back_ids(partition *p, uint64_t count) { message_ids_take_ba
 
 bool partition_window_holds(partition *p, uint64_t end) {
     if (!message_ids_are_compared(&p->ids)) return false;
-    return message_ids_hold(&p->ids, expiry_clock_steady(p->clock), p->history.next_offset, end);
+    return message_ids_hold(&p->ids, expiry_clock_steady(p->clock), history_end(&p->history), end);
 }

@@ -111,45 +111,4 @@ void partition_forget_segments(partition *p, uint32_t count);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */
 void partition_sync_now(partition *p);
-/* The index of this segment contradicts its log, or a file cannot be read: no entry is kept in memory. False. */
-static inline bool partition_doubt(partition *p, segment *s) {
-    p->history.suspect = s->start_offset;
-    s->pages = 0;
-    return false;
-}
-/* Notes what the poll has to wait for. False, as if it could not be read: whoever began the poll looks here. */
-static inline bool partition_miss(partition *p, const segment *s, segment_part part, uint64_t from, uint64_t length) {
-    p->history.missing.want = (segment_want){part, from, length};
-    p->history.missing.segment = s->start_offset;
-    return false;
-}
-/* Bytes of the plain log of a segment. False as above, also when they cannot be read. */
-bool partition_peek(partition *p, segment *s, uint64_t position, void *to, size_t length);
-/* Byte position in the .log where record `k` of the segment starts (k == count: where the log ends). False when the
- * index cannot be read or leaves the log; damaged records may share few bytes, so callers keep 64 for each that they
- * read. */
-bool partition_border(partition *p, segment *s, uint64_t k, uint64_t *position);
-/* The two below, where some offsets have no record (search.c). */
-bool partition_sparse_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k);
-bool partition_sparse_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset);
-/* The first entry of the segment at `offset` or behind it (count: none); `offset` is in the segment or its end. Dense:
- * no look at the index. False as above. */
-static inline bool partition_entry_of(partition *p, segment *s, uint64_t offset, uint64_t *k) {
-    *k = offset - s->start_offset;
-    return s->absent == 0 || partition_sparse_entry_of(p, s, offset, k);
-}
-/* The offset of entry `k`; k == count: where the segment ends. False as above. */
-static inline bool partition_offset_of(partition *p, segment *s, uint64_t k, uint64_t *offset) {
-    *offset = s->start_offset + k;
-    return s->absent == 0 || partition_sparse_offset_of(p, s, k, offset);
-}
-/* Entry `k` is in memory: it has not been on a device. */
-bool partition_index_in_memory(const partition *p, const segment *s, uint64_t k);
-/* The timestamp of entry `k`. False as above. */
-bool partition_timestamp_of(partition *p, segment *s, uint64_t k, uint64_t *timestamp);
-typedef enum index_key { INDEX_KEY_END_POSITION, INDEX_KEY_TIMESTAMP, INDEX_KEY_OFFSET } index_key;
-/* First record in [low, high) of the segment whose key (offsets: relative) is >= bound; `high` when none is. False as
- * above. */
-bool partition_index_search(partition *p, segment *s, uint64_t low, uint64_t high, index_key key, uint64_t bound,
-                            uint64_t *found);
 #endif

@@ -19,10 +19,10 @@ uint32_t partition_set_level(partition *p, partition_level level) {
     if (space_has_reserved(&p->space)) partition_give_back(p);
     p->level = level;
     if (level != LEVEL_DURABLE) guard_not_durable(&p->producers);
-    space_begins(&p->space, level == LEVEL_DURABLE, p->history.segments.count > 0);
+    space_begins(&p->space, level == LEVEL_DURABLE, history_count(&p->history) > 0);
     if (level == LEVEL_DURABLE) {
         progress_found(&p->sync, shown);
-        if (p->history.segments.count > 0) /* at the other levels an ancestor that somebody else made is left to him */
+        if (history_count(&p->history) > 0) /* at the other levels an ancestor that somebody else made is left to him */
             progress_mark_all_directories(&p->sync);
     }
     partition_publish(p);
@@ -30,5 +30,5 @@ uint32_t partition_set_level(partition *p, partition_level level) {
 }
 
 uint64_t partition_polls_end(const partition *p) {
-    return p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->history.next_offset;
+    return p->level == LEVEL_DURABLE ? partition_visible_end(p) : history_end(&p->history);
 }

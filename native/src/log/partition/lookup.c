@@ -8,10 +8,11 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged
         const damaged_range *r = damage_passed_over_below(&p->damage, end, damaged_too);
         uint64_t low = r != NULL && r->end > s->start_offset ? r->end : s->start_offset, first, last;
         if (low < end) {
-            if (!partition_entry_of(p, s, low, &first) || !partition_entry_of(p, s, end, &last)) return false;
+            if (!history_entry_of(&p->history, s, low, &first) || !history_entry_of(&p->history, s, end, &last))
+                return false;
             uint64_t taken = last - first < *count ? last - first : *count;
             *count -= taken;
-            if (!partition_offset_of(p, s, last - taken, start)) return false;
+            if (!history_offset_of(&p->history, s, last - taken, start)) return false;
         }
         end = low > s->start_offset && r->start > s->start_offset ? r->start : s->start_offset;
     }
@@ -19,10 +20,10 @@ static bool last_of_segment(partition *p, segment *s, uint64_t end, bool damaged
 }
 
 static bool last_of(partition *p, uint64_t end, uint64_t count, bool damaged_too, uint64_t *start) {
-    *start = p->history.segments.sparse ? end : damage_last_of_dense(&p->damage, end, count, damaged_too);
-    if (!p->history.segments.sparse) return true;
-    for (uint32_t i = p->history.segments.count; i-- > 0 && count > 0;) {
-        segment *s = &p->history.segments.items[i];
+    *start = history_is_sparse(&p->history) ? end : damage_last_of_dense(&p->damage, end, count, damaged_too);
+    if (!history_is_sparse(&p->history)) return true;
+    for (uint32_t i = history_count(&p->history); i-- > 0 && count > 0;) {
+        segment *s = history_segment(&p->history, i);
         if (s->start_offset >= end) continue;
         if (!last_of_segment(p, s, end < segment_end(s) ? end : segment_end(s), damaged_too, &count, start))
             return false;
@@ -40,12 +41,13 @@ bool partition_last_whole(partition *p, uint64_t end, uint64_t count, uint64_t *
 
 bool partition_sparse_pass_over(partition *p, uint64_t *offset) {
     for (bool again = true; again;) {
-        segment *s = segment_find(&p->history.segments, *offset);
+        segment *s = history_find(&p->history, *offset);
         uint64_t k, before = *offset;
         if (s == NULL || s->absent == 0 || *offset >= segment_end(s)) return true;
         const damaged_range *r = damage_from(&p->damage, *offset);
         if (r != NULL && r->start <= *offset) return true; /* which of them have a record is not known */
-        if (!partition_entry_of(p, s, *offset, &k) || !partition_offset_of(p, s, k, offset)) return false;
+        if (!history_entry_of(&p->history, s, *offset, &k) || !history_offset_of(&p->history, s, k, offset))
+            return false;
         if (r != NULL && r->start < *offset) *offset = r->start;
         *offset = damage_skip_isolated(&p->damage, *offset);
         again = *offset != before;

@@ -13,6 +13,6 @@ bool partition_sparse_pass_over(partition *p, uint64_t *offset);
  * partition. False: an index cannot be read. */
 static inline bool partition_pass_over(partition *p, uint64_t *offset) {
     *offset = damage_skip_isolated(&p->damage, *offset);
-    return !p->history.segments.sparse || partition_sparse_pass_over(p, offset);
+    return !history_is_sparse(&p->history) || partition_sparse_pass_over(p, offset);
 }
 #endif

@@ -38,7 +38,7 @@ uint32_t partition_offset_place(partition *p, uint8_t kind, uint32_t id, uint64_
 
 uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint64_t value, const offset_user *by) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
-    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : p->history.next_offset))
+    if (value >= (p->level == LEVEL_DURABLE ? partition_visible_end(p) : history_end(&p->history)))
         return STATUS_INVALID_OFFSET;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;

@@ -11,63 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Entries that the file of the index has no room for wait here, like those of an append. */
-static int take_waiting(partition *p, const partition_options *options) {
-    index_cache *c = &p->history.index;
-    uint64_t count = p->history.segments.count > 0 ? segment_active(&p->history.segments)->count : 0,
-             n = options->waiting_count;
-    if (n == 0) return 0;
-    if (n > count || n > UINT32_MAX) {
-        errno = EINVAL;
-        return -1;
-    }
-    index_cache_reset(c, count - n);
-    index_entry *entries = index_cache_reserve(c, (uint32_t)n, UINT32_MAX);
-    if (entries == NULL) return -1;
-    memcpy(entries, options->waiting, n * sizeof *entries);
-    c->count += (uint32_t)n;
-    return 0;
-}
-
+/* 0 or errno. */
 static int take_segments(partition *p, const segment_info *segments, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        const segment_info *info = &segments[i];
-        const segment_layout *layout = info->layout != NULL ? info->layout : &segment_plain;
-        bool grows = i + 1 == count && p->state == 0; /* entry k of it is made for the offset start + k */
-        if ((i > 0 && info->start_offset < p->history.next_offset) ||
-            (grows && (info->absent > 0 || layout != &segment_plain))) {
-            errno = EINVAL;
-            return -1;
-        }
-        segment *s = segment_add(&p->history.segments, info->start_offset, layout);
-        if (s == NULL) return -1;
-        s->log_bytes = info->log_bytes;
-        s->count = info->count;
-        s->absent = info->absent;
-        s->counted_us = info->counted_us;
-        p->history.segments.sparse |= info->absent > 0;
-        s->first_timestamp = info->count > 0 ? info->first_timestamp : p->history.last_timestamp;
-        if (info->count > 0 && info->last_timestamp > p->history.last_timestamp)
-            p->history.last_timestamp = info->last_timestamp;
-        s->last_timestamp = p->history.last_timestamp;
-        if (info->last_timestamp > p->history.last_timestamp)
-            p->history.last_timestamp = info->last_timestamp; /* the birth of an empty segment */
-        /* What a killed process wrote may be in the page cache only: what no checkpoint covers is durable after the
-         * first sync. Files of other layouts are synced before they get their names. */
-        s->log_dirty = info->count > 0 && layout == &segment_plain;
-        p->history.next_offset = segment_end(s);
-        log_start_grew(&p->start, info->log_bytes, info->count);
+        int error = history_take(&p->history, &segments[i], i + 1 == count && p->state == 0);
+        if (error != 0) return error;
+        log_start_grew(&p->start, segments[i].log_bytes, segments[i].count);
     }
-    if (count > 0) {
-        p->history.segments.items[count - 1].index_dirty = segments[count - 1].count >
-                                                           0; /* recovery may have written them */
-        p->history.segments.items[count - 1].manifest_dirty = segments[count - 1].count > 0 ||
-                                                              log_start_manifest(&p->start) > 0;
-        progress_mark_marker(&p->sync);
-        index_cache_reset(&p->history.index, segments[count - 1].count);
-        progress_mark_all_directories(&p->sync);
-        space_begins(&p->space, p->level == LEVEL_DURABLE, true);
-    }
+    if (count == 0) return 0;
+    segment *active = history_active(&p->history);
+    active->index_dirty = active->count > 0; /* recovery may have written them */
+    active->manifest_dirty = active->count > 0 || log_start_manifest(&p->start) > 0;
+    progress_mark_marker(&p->sync);
+    progress_mark_all_directories(&p->sync);
+    space_begins(&p->space, p->level == LEVEL_DURABLE, true);
     return 0;
 }
 
@@ -107,23 +64,23 @@ partition *partition_open(const partition_options *options, const segment_info *
         .references = 1,
     };
     journal_open(&p->journal, options->journals, options->journal_bytes_max, options->journal_messages_max);
-    if (directory == NULL || take_segments(p, segments, count) != 0 || take_waiting(p, options) != 0) {
-        int error = errno;
-        index_cache_free(&p->history.index);
-        segment_set_free(&p->history.segments);
+    int error = directory == NULL ? ENOMEM : take_segments(p, segments, count);
+    if (error == 0) error = history_take_waiting(&p->history, options->waiting, options->waiting_count);
+    if (error != 0) {
+        history_free(&p->history);
         free(p->files.directory);
         free(p);
         errno = error;
         return NULL;
     }
     partition_hide(p, options->log_start);
-    progress_set_durable_end(&p->sync, options->durable_end < p->history.next_offset ? options->durable_end
-                                                                                     : p->history.next_offset);
-    stored_offsets_set_end(&p->offsets, p->history.next_offset);
+    progress_set_durable_end(&p->sync, options->durable_end < history_end(&p->history) ? options->durable_end
+                                                                                       : history_end(&p->history));
+    stored_offsets_set_end(&p->offsets, history_end(&p->history));
     bool lowered = !p->unreadable && partition_open_offsets(p);
     if (!p->unreadable) partition_find_producers(p);
     if (lowered || p->level == LEVEL_DURABLE) partition_sync_now(p);
-    if (progress_has_failed(&p->sync)) progress_found(&p->sync, p->history.next_offset);
+    if (progress_has_failed(&p->sync)) progress_found(&p->sync, history_end(&p->history));
     if (options->limits != NULL) partition_set_limits(p, options->limits);
     partition_publish(p);
     STATS_STORE(p, incarnation, p->files.incarnation);
@@ -139,10 +96,9 @@ partition *partition_retain(partition *p) {
 void partition_release(partition *p) {
     ASSERT(p->references > 0);
     if (--p->references > 0) return;
-    segment_set_free(&p->history.segments);
+    history_free(&p->history);
     journal_free(&p->journal);
     partition_parts_end(p);
-    index_cache_free(&p->history.index);
     offsets_free(stored_offsets_table(&p->offsets));
     partition_set_window(p, NULL, 0, 0);
     guard_free(&p->producers);
@@ -173,7 +129,7 @@ void partition_close(partition *p) {
     STATS_STORE(p, state, 0);
     STATS_STORE(p, unseen, 0);
     p->stats = NULL; /* the slot may belong to another partition from now on */
-    segment_set_close(&p->history.segments);
-    index_cache_free(&p->history.index);
+    segment_set_close(history_segments(&p->history));
+    index_cache_free(history_index(&p->history));
     offsets_free(stored_offsets_table(&p->offsets));
 }

@@ -15,7 +15,7 @@
 
 /* The segment that `offset` (below next_offset) belongs to; NULL in a gap that damage left. */
 static segment *holder(const partition *p, uint64_t offset) {
-    segment *s = segment_find(&p->history.segments, offset);
+    segment *s = history_find(&p->history, offset);
     return s != NULL && offset < segment_end(s) ? s : NULL;
 }
 
@@ -27,45 +27,46 @@ static bool header_agrees(partition *p, uint64_t offset, uint64_t t, bool reache
     if (offset >= partition_visible_end(p) || s == NULL || (r != NULL && r->start <= offset)) return true;
     uint8_t header[RECORD_HEADER_SIZE];
     uint64_t k, found, position;
-    if (!partition_entry_of(p, s, offset, &k) || !partition_offset_of(p, s, k, &found)) return false;
+    if (!history_entry_of(&p->history, s, offset, &k) || !history_offset_of(&p->history, s, k, &found)) return false;
     if (found != offset) return true;
-    if (!partition_border(p, s, k, &position)) return false;
-    if (!partition_peek(p, s, position, header, sizeof(header)) || load_u64(header + 24) != offset ||
+    if (!history_border(&p->history, s, k, &position)) return false;
+    if (!history_peek(&p->history, s, position, header, sizeof(header)) || load_u64(header + 24) != offset ||
         (load_u64(header + 32) >= t) != reaches)
-        return partition_doubt(p, s);
+        return history_doubt(&p->history, s);
     return true;
 }
 
 /* First message with timestamp >= t; next_offset when there is none. False: the index cannot be read, or the records to
  * which it led contradict it. */
 static bool search_timestamp(partition *p, uint64_t t, uint64_t *offset) {
-    uint32_t low = 0, high = p->history.segments.count;
+    uint32_t low = 0, high = history_count(&p->history);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (p->history.segments.items[middle].last_timestamp >= t) high = middle;
+        if (history_segment(&p->history, middle)->last_timestamp >= t) high = middle;
         else low = middle + 1;
     }
-    while (low < p->history.segments.count && p->history.segments.items[low].count == 0) low++;
-    if (low == p->history.segments.count) {
-        *offset = p->history.next_offset;
+    while (low < history_count(&p->history) && history_segment(&p->history, low)->count == 0) low++;
+    if (low == history_count(&p->history)) {
+        *offset = history_end(&p->history);
         return true;
     }
-    segment *s = &p->history.segments.items[low];
+    segment *s = history_segment(&p->history, low);
     uint64_t k = 0;
-    if (s->first_timestamp < t && !partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k)) return false;
-    return partition_offset_of(p, s, k, offset);
+    if (s->first_timestamp < t && !history_search(&p->history, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k))
+        return false;
+    return history_offset_of(&p->history, s, k, offset);
 }
 
 /* The offset of the last record before `offset`, in the same segment or at the end of the one before it; where there is
  * none, or a gap that damage left, one less. */
 static bool find_before(partition *p, uint64_t offset, uint64_t *before) {
     *before = offset - 1;
-    if (!p->history.segments.sparse) return true;
+    if (!history_is_sparse(&p->history)) return true;
     segment *s = holder(p, *before);
     uint64_t k;
     if (s == NULL || s->absent == 0) return true;
-    if (!partition_entry_of(p, s, offset, &k)) return false;
-    return k == 0 || partition_offset_of(p, s, k - 1, before);
+    if (!history_entry_of(&p->history, s, offset, &k)) return false;
+    return k == 0 || history_offset_of(&p->history, s, k - 1, before);
 }
 
 /* As above. Damage right before what was found may hold an earlier one: then it starts there. */
@@ -105,16 +106,16 @@ static uint32_t find_start(partition *p, uint8_t strategy, uint64_t value, uint3
  * could lead into a payload, to bytes that somebody made look like that record; behind the first one each record leads
  * to the next. Entries in memory are right, and beside what is withheld a survey has told. */
 static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from) {
-    if (first == 0 || partition_index_in_memory(p, s, first - 1)) return true;
+    if (first == 0 || history_index_in_memory(&p->history, s, first - 1)) return true;
     uint64_t before, position;
-    if (!partition_offset_of(p, s, first - 1, &before)) return false;
+    if (!history_offset_of(&p->history, s, first - 1, &before)) return false;
     const damaged_range *r = damage_from(&p->damage, before);
     if (r != NULL && r->start <= before) return true;
     uint8_t header[RECORD_HEADER_SIZE];
-    if (!partition_border(p, s, first - 1, &position)) return false;
-    if (!partition_peek(p, s, position, header, sizeof(header)) || load_u64(header + 24) != before ||
+    if (!history_border(&p->history, s, first - 1, &position)) return false;
+    if (!history_peek(&p->history, s, position, header, sizeof(header)) || load_u64(header + 24) != before ||
         position + record_size(header) != from)
-        return partition_doubt(p, s);
+        return history_doubt(&p->history, s);
     return true;
 }
 
@@ -122,7 +123,8 @@ static bool start_agrees(partition *p, segment *s, uint64_t first, uint64_t from
 static bool entries_between(partition *p, segment *s, uint64_t at, uint64_t end, uint64_t count, uint64_t *first,
                             uint64_t *last) {
     uint64_t until = segment_end(s);
-    if (!partition_entry_of(p, s, at, first) || !partition_entry_of(p, s, end < until ? end : until, last))
+    if (!history_entry_of(&p->history, s, at, first) ||
+        !history_entry_of(&p->history, s, end < until ? end : until, last))
         return false;
     if (*last - *first > count) *last = *first + count;
     return true;
@@ -133,29 +135,31 @@ static bool entries_between(partition *p, segment *s, uint64_t at, uint64_t end,
 static uint32_t measure(partition *p, uint64_t start, uint64_t *end, uint64_t count, poll_cursor *out) {
     uint64_t at = start;
     for (segment *s = holder(p, start); at < *end && count > 0; s++) {
-        if (s == NULL || s == p->history.segments.items + p->history.segments.count || s->start_offset > at)
+        if (s == NULL || s == history_segment(&p->history, history_count(&p->history)) || s->start_offset > at)
             break; /* a gap */
         uint64_t first, last, from, to, wanted;
         if (!entries_between(p, s, at, *end, count, &first, &last)) return STATUS_CANNOT_READ_FILE;
         wanted = last;
-        if (!partition_border(p, s, first, &from) || (first < last && !start_agrees(p, s, first, from)) ||
-            !partition_border(p, s, last, &to) ||
-            ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !partition_doubt(p, s)))
+        if (!history_border(&p->history, s, first, &from) || (first < last && !start_agrees(p, s, first, from)) ||
+            !history_border(&p->history, s, last, &to) ||
+            ((to < from || to - from < (last - first) * RECORD_HEADER_SIZE) && !history_doubt(&p->history, s)))
             return STATUS_CANNOT_READ_FILE;
         uint64_t most = out->bytes_max;
         if (out->total_bytes + (to - from) > most && last > first) {
             uint64_t limit = out->total_bytes < most ? from + (most - out->total_bytes) : from;
-            if (!partition_index_search(p, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last))
+            if (!history_search(&p->history, s, first, last, INDEX_KEY_END_POSITION, limit + 1, &last))
                 return STATUS_CANNOT_READ_FILE;
             bool alone = last == first && out->total_count == 0; /* however large it is */
             if (alone) last++;
-            if (!partition_border(p, s, last, &to) || ((to < from || (to > limit && !alone)) && !partition_doubt(p, s)))
+            if (!history_border(&p->history, s, last, &to) ||
+                ((to < from || (to > limit && !alone)) && !history_doubt(&p->history, s)))
                 return STATUS_CANNOT_READ_FILE;
         }
         out->total_bytes += to - from;
         out->total_count += last - first;
         count -= last - first;
-        if (last > first && !partition_offset_of(p, s, last - 1, &out->last_offset)) return STATUS_CANNOT_READ_FILE;
+        if (last > first && !history_offset_of(&p->history, s, last - 1, &out->last_offset))
+            return STATUS_CANNOT_READ_FILE;
         at = last > first ? out->last_offset + 1 : at;
         if (last < wanted || (count == 0 && at < *end)) break;
         at = *end < segment_end(s) ? *end : segment_end(s); /* what is left of it has no record */
@@ -186,7 +190,7 @@ static uint32_t choose(partition *p, uint64_t start, uint64_t count, uint64_t vi
 
 /* A poll that cannot read something it misses waits for it. */
 static uint32_t outcome(const partition *p, uint32_t status) {
-    bool waits = status == STATUS_CANNOT_READ_FILE && p->history.missing.want.length > 0;
+    bool waits = status == STATUS_CANNOT_READ_FILE && history_waits(&p->history);
     return waits ? (uint32_t)PARTITION_WAITS : status;
 }
 
@@ -195,7 +199,7 @@ uint32_t partition_poll_within(partition *p, uint8_t strategy, uint64_t value, u
     memset(out, 0, sizeof(*out));
     out->bytes_max = bytes_max > 0 && bytes_max < ANSWER_BYTES_MAX ? bytes_max : ANSWER_BYTES_MAX;
     out->held_offset = UINT64_MAX;
-    p->history.missing.want.length = 0;
+    history_forget_missing(&p->history);
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->unreadable) return STATUS_CANNOT_READ_FILE;
     bool below = strategy == POLL_OFFSET && value < partition_visible_end(p) &&
@@ -229,22 +233,22 @@ static bool window_range(partition *p, segment *s, const poll_cursor *cursor, ui
     if (!entries_between(p, s, cursor->next_offset, gap, UINT64_MAX, &first, &until)) return false;
     bool rest = cursor->remaining <= until - first; /* of the answer */
     last = rest ? first + cursor->remaining : until;
-    if (!partition_border(p, s, first, &from) || !partition_border(p, s, last, &to)) return false;
+    if (!history_border(&p->history, s, first, &from) || !history_border(&p->history, s, last, &to)) return false;
     if (to > from && to - from > max_bytes) {
         uint64_t high = max_bytes / RECORD_HEADER_SIZE; /* records are not smaller: no need to look further */
         high = high < last - first ? first + high : last;
         rest = false;
-        if (!partition_index_search(p, s, first, high, INDEX_KEY_END_POSITION, from + max_bytes + 1, &last))
+        if (!history_search(&p->history, s, first, high, INDEX_KEY_END_POSITION, from + max_bytes + 1, &last))
             return false;
         if (last == first) ++last;
-        if (!partition_border(p, s, last, &to)) return false;
+        if (!history_border(&p->history, s, last, &to)) return false;
     }
     uint64_t left = cursor->total_bytes - cursor->sent_bytes, count = last - first, end;
     if (to < from || to - from < count * RECORD_HEADER_SIZE || (to - from > max_bytes && count > 1)) return false;
     uint64_t length = to - from; /* exactly the announced bytes: every record still to come needs its share */
     if (rest ? length != left : length > left || left - length < (cursor->remaining - count) * RECORD_HEADER_SIZE)
         return false;
-    if (!partition_offset_of(p, s, last, &end) || count == 0 || end < cursor->next_offset + count) return false;
+    if (!history_offset_of(&p->history, s, last, &end) || count == 0 || end < cursor->next_offset + count) return false;
     *position = from;
     *out = (poll_window){
         .length = length, .first_offset = cursor->next_offset, .end_offset = end, .count = (uint32_t)count};
@@ -259,9 +263,11 @@ static uint32_t take_window(partition *p, segment *s, poll_cursor *cursor, uint6
     uint64_t following = out->end_offset;
     if (cursor->remaining > out->count && !partition_pass_over(p, &following))
         return outcome(p, STATUS_CANNOT_READ_FILE);
-    switch (s->layout->records(&p->history.segments, s, from, out->length, &cursor->records)) {
+    switch (s->layout->records(history_segments(&p->history), s, from, out->length, &cursor->records)) {
     case SEGMENT_READY: break;
-    case SEGMENT_WAIT: partition_miss(p, s, SEGMENT_PART_LOG, from, out->length); return (uint32_t)PARTITION_WAITS;
+    case SEGMENT_WAIT:
+        history_miss(&p->history, s, SEGMENT_PART_LOG, from, out->length);
+        return (uint32_t)PARTITION_WAITS;
     case SEGMENT_DAMAGED: return STATUS_INVALID_MESSAGE_CHECKSUM;
     default: return STATUS_CANNOT_READ_FILE;
     }
@@ -280,12 +286,12 @@ bool partition_cursor_next(poll_cursor *cursor, uint64_t max_bytes, poll_window 
         return false;
     }
     partition_cursor_release(cursor);
-    p->history.missing.want.length = 0;
+    history_forget_missing(&p->history);
     segment *s = holder(p, cursor->next_offset);
     *status = STATUS_CANNOT_READ_FILE;
     if (s == NULL) return false;
     *status = take_window(p, s, cursor, max_bytes, window);
-    if (*status != 0) return partition_doubt(p, s);
+    if (*status != 0) return history_doubt(&p->history, s);
     cursor->remaining -= window->count;
     cursor->sent_bytes += window->length;
     return true;
@@ -304,10 +310,9 @@ void partition_cursor_end(poll_cursor *cursor) {
     partition_release(p);
 }
 
-void partition_asks(partition *p, segment_wait *w) { p->history.segments.asks = w; }
+void partition_asks(partition *p, segment_wait *w) { history_segments(&p->history)->asks = w; }
 
 bool partition_fetch(partition *p, segment_wait *w) {
-    ASSERT(p->history.missing.want.length > 0);
-    segment *s = segment_find(&p->history.segments, p->history.missing.segment);
-    return !p->closed && s->layout->fetch(&p->history.segments, s, &p->history.missing.want, w);
+    ASSERT(history_waits(&p->history));
+    return !p->closed && history_fetch(&p->history, w);
 }

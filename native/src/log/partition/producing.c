@@ -10,7 +10,7 @@
 
 /* The names in the directory are on the device. */
 static bool sync_names(partition *p) {
-    int fd = file_open(p->files.disk, p->history.segments.files, p->files.directory, O_RDONLY | O_DIRECTORY), result;
+    int fd = file_open(p->files.disk, history_files(&p->history), p->files.directory, O_RDONLY | O_DIRECTORY), result;
     if (fd < 0) return false;
     do result = p->files.disk->fdatasync(p->files.disk->context, fd);
     while (result != 0 && errno == EINTR);
@@ -21,10 +21,10 @@ static bool sync_names(partition *p) {
 
 /* 0 or errno. */
 static int open_producers(partition *p) {
-    bool empty = p->history.segments.count == 0;
+    bool empty = history_count(&p->history) == 0;
     guard_set_unproduced(&p->producers, empty);
     if (!guard_takes(&p->producers) || empty || p->state != 0) return 0;
-    int error = guard_open(&p->producers, &p->files, p->history.segments.files, p->history.next_offset,
+    int error = guard_open(&p->producers, &p->files, history_files(&p->history), history_end(&p->history),
                            p->level == LEVEL_DURABLE);
     if (error != 0 || !guard_is_renewed(&p->producers) || sync_names(p)) return error;
     error = errno;
@@ -78,7 +78,7 @@ uint32_t partition_judge_producer(partition *p, append_batch *b) {
         uint32_t status = partition_look_for_producers(p);
         if (status != 0) return status;
     }
-    file_cache *cache = p->history.segments.files;
+    file_cache *cache = history_files(&p->history);
     if (!guard_begin(&p->producers, &p->files, cache, p->level == LEVEL_DURABLE)) return STATUS_CANNOT_WRITE_TO_FILE;
     return producers_judge(guard_known(&p->producers), &b->by, &b->made);
 }
@@ -98,7 +98,7 @@ void partition_unnote_producers(partition *p, const append_batch *batches, size_
 uint32_t partition_note_group(partition *p, segment *s, const append_batch *batches, size_t count, int *fd) {
     uint32_t status = partition_note_producers(p, batches, count);
     if (status != 0) return status;
-    *fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    *fd = history_fd(&p->history, s, SEGMENT_LOG);
     if (*fd >= 0) return 0;
     if (file_error_poisons(errno)) partition_poison(p, STATUS_CANNOT_WRITE_TO_FILE);
     partition_unnote_producers(p, batches, count);
@@ -106,8 +106,8 @@ uint32_t partition_note_group(partition *p, segment *s, const append_batch *batc
 }
 
 uint32_t partition_produced_nothing(partition *p, append_batch *b) {
-    b->first_offset = p->history.next_offset;
-    uint32_t status = p->history.segments.count > 0 ? partition_note_producers(p, b, 1) : STATUS_CANNOT_WRITE_TO_FILE;
+    b->first_offset = history_end(&p->history);
+    uint32_t status = history_count(&p->history) > 0 ? partition_note_producers(p, b, 1) : STATUS_CANNOT_WRITE_TO_FILE;
     if (status == 0) guard_keep(&p->producers, b, 1);
     return status;
 }

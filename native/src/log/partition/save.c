@@ -17,8 +17,8 @@ uint32_t partition_save(partition *p) {
         return 0;
     }
     if (p->state != 0) return p->state;
-    segment *s = segment_active(&p->history.segments);
-    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    segment *s = history_active(&p->history);
+    int fd = history_fd(&p->history, s, SEGMENT_LOG);
     int error = fd < 0 ? errno : partition_cut_stale(p, s, fd);
     if (error != 0) return partition_refused(p, error);
     struct iovec parts[1];
@@ -35,13 +35,13 @@ uint32_t partition_flush(partition *p) {
 }
 
 uint32_t partition_index_flush(partition *p) {
-    index_cache *c = &p->history.index;
+    index_cache *c = history_index(&p->history);
     uint32_t waiting = index_cache_waiting(c);
     if (waiting == 0) return 0;
     if (p->state != 0) /* no more writes; the entries stay readable here, a recovery makes the index anew */
         return STATUS_CANNOT_SAVE_INDEX_TO_SEGMENT;
-    segment *s = segment_active(&p->history.segments);
-    int fd = segment_fd(&p->history.segments, s, SEGMENT_INDEX);
+    segment *s = history_active(&p->history);
+    int fd = history_fd(&p->history, s, SEGMENT_INDEX);
     struct iovec part = {.iov_base = c->entries + (c->flushed - c->first),
                          .iov_len = (size_t)waiting * INDEX_ENTRY_SIZE};
     if (fd >= 0) {
@@ -61,17 +61,17 @@ uint32_t partition_index_flush(partition *p) {
 
 void partition_give_back(partition *p) {
     space_is_unreserved(&p->space);
-    if (p->history.segments.count == 0 || p->level == LEVEL_DURABLE) return;
-    segment *s = segment_active(&p->history.segments);
+    if (history_count(&p->history) == 0 || p->level == LEVEL_DURABLE) return;
+    segment *s = history_active(&p->history);
     if (s->log_bytes < RESERVE_BYTES_MIN) return;
-    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    int fd = history_fd(&p->history, s, SEGMENT_LOG);
     if (fd >= 0) space_give_back(&p->space, p->files.disk, fd, partition_file_end(p, s));
 }
 
 int partition_cut_ahead(partition *p) {
-    if (!space_has_stale(&p->space) || p->history.segments.count == 0) return 0;
-    segment *s = segment_active(&p->history.segments);
-    int fd = segment_fd(&p->history.segments, s, SEGMENT_LOG);
+    if (!space_has_stale(&p->space) || history_count(&p->history) == 0) return 0;
+    segment *s = history_active(&p->history);
+    int fd = history_fd(&p->history, s, SEGMENT_LOG);
     int error = fd < 0 ? errno : space_cut(&p->space, p->files.disk, fd, partition_file_end(p, s));
     if (error != 0) return error;
     s->log_dirty = true; /* its new length */
@@ -92,8 +92,8 @@ static bool put_manifest(partition *p, const segment *s) {
                   .start_offset = s->start_offset,
                   .log_start_offset = partition_known_start(p),
                   .checkpoint = checkpoint_done(&p->checkpoint)};
-    segment_manifest_path(&p->history.segments, s->start_offset, path, sizeof(path));
-    if (manifest_put_checkpoint(p->files.disk, p->history.segments.files, path, &m) != 0) return false;
+    segment_manifest_path(history_segments(&p->history), s->start_offset, path, sizeof(path));
+    if (manifest_put_checkpoint(p->files.disk, history_files(&p->history), path, &m) != 0) return false;
     checkpoint_written(&p->checkpoint);
     log_start_written(&p->start, m.log_start_offset);
     return true;
@@ -101,12 +101,12 @@ static bool put_manifest(partition *p, const segment *s) {
 
 void partition_checkpoint_write(partition *p) {
     if (!checkpoint_is_unwritten(&p->checkpoint) || p->state != 0) return;
-    put_manifest(p, segment_active(&p->history.segments));
+    put_manifest(p, history_active(&p->history));
     checkpoint_written(&p->checkpoint); /* also when it fails: not again for every sync */
 }
 
 void partition_write_start(partition *p) {
-    segment *s = segment_active(&p->history.segments);
+    segment *s = history_active(&p->history);
     if (s == NULL || log_start_manifest(&p->start) >= partition_known_start(p) || p->state != 0) return;
     if (!put_manifest(p, s)) return; /* tried again */
     s->manifest_dirty = true;

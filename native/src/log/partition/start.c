@@ -14,7 +14,7 @@ static uint64_t sum(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64
 /* The figures of what is hidden in the segment of the log start. False: its index cannot be read now. */
 static bool hide_within(partition *p, segment *s, uint64_t offset) {
     uint64_t k, position;
-    return partition_entry_of(p, s, offset, &k) && partition_border(p, s, k, &position) &&
+    return history_entry_of(&p->history, s, offset, &k) && history_border(&p->history, s, k, &position) &&
            log_start_passes(&p->start, position, k);
 }
 
@@ -24,10 +24,9 @@ void partition_move_start(partition *p, uint64_t offset) {
 }
 
 void partition_hide(partition *p, uint64_t offset) {
-    if (offset > p->history.next_offset) offset = p->history.next_offset;
-    if (p->history.segments.count == 0 || offset < partition_first_offset(p)) return;
-    segment *s = &p->history.segments.items[log_start_hidden(&p->start)],
-            *active = segment_active(&p->history.segments);
+    if (offset > history_end(&p->history)) offset = history_end(&p->history);
+    if (history_count(&p->history) == 0 || offset < partition_first_offset(p)) return;
+    segment *s = history_segment(&p->history, log_start_hidden(&p->start)), *active = history_active(&p->history);
     for (; s != active && s[1].start_offset <= offset; s++) log_start_passes_segment(&p->start, s->log_bytes, s->count);
     if (offset > s->start_offset) {
         uint64_t end = segment_end(s);
@@ -45,27 +44,28 @@ static bool first_younger(partition *p, uint64_t age, uint64_t now, uint64_t *of
     *offset = partition_first_offset(p);
     if (now < age) return true;
     uint64_t t = expiry_clock_first_younger(p->clock, now, age), k = 0;
-    for (uint32_t i = log_start_hidden(&p->start); i < p->history.segments.count; i++) {
-        segment *s = &p->history.segments.items[i];
+    for (uint32_t i = log_start_hidden(&p->start); i < history_count(&p->history); i++) {
+        segment *s = history_segment(&p->history, i);
         if (s->count == 0 || partition_counted(p, s, s->last_timestamp, now) < t) continue;
         uint64_t found = s->start_offset;
-        bool read = s->first_timestamp >= t || partition_index_search(p, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
-        read = read && partition_offset_of(p, s, k, &found);
+        bool read = s->first_timestamp >= t || history_search(&p->history, s, 0, s->count, INDEX_KEY_TIMESTAMP, t, &k);
+        read = read && history_offset_of(&p->history, s, k, &found);
         if (!read) found = s->start_offset;
         if (found > *offset) *offset = found;
         return read;
     }
-    *offset = p->history.next_offset;
+    *offset = history_end(&p->history);
     return true;
 }
 
 /* When the message at the log start expires, or the first one that comes; at most `age` from now on. False as above. */
 static bool next_expiry(partition *p, uint64_t age, uint64_t now, uint64_t *at) {
-    uint64_t timestamp = p->history.last_timestamp, start = partition_first_offset(p), k;
-    if (start < p->history.next_offset) {
-        segment *s = segment_find(&p->history.segments, start);
+    uint64_t timestamp = history_last_timestamp(&p->history), start = partition_first_offset(p), k;
+    if (start < history_end(&p->history)) {
+        segment *s = history_find(&p->history, start);
         if (s != NULL && start < segment_end(s)) {
-            if (!partition_entry_of(p, s, start, &k) || !partition_timestamp_of(p, s, k, &timestamp)) return false;
+            if (!history_entry_of(&p->history, s, start, &k) || !history_timestamp_of(&p->history, s, k, &timestamp))
+                return false;
         } else if (s != NULL) {
             timestamp = s->last_timestamp; /* damage: nothing behind it is older */
         }
@@ -92,13 +92,13 @@ void partition_expire(partition *p) {
     uint64_t now = expiry_clock_now(p->clock), wanted, at = 0, age = limits->expiry_us;
     uint64_t held_age = sum(age, limits->held_us);
     bool held;
-    if (!retention_is_due(&p->retention, now, held_age) || p->closed || p->history.segments.count == 0) return;
+    if (!retention_is_due(&p->retention, now, held_age) || p->closed || history_count(&p->history) == 0) return;
     ASSERT(age > 0);
     bool read = first_younger(p, age, now, &wanted);
     read = partition_unless_held(p, now, held_age, &wanted, &held) && read;
     partition_move_start(p, wanted);
     read = read && next_expiry(p, held ? held_age : age, now, &at);
-    p->history.missing.want.length = 0; /* what it could not read it asks for again */
+    history_forget_missing(&p->history); /* what it could not read it asks for again */
     retention_expired(&p->retention, held, read ? at : sum(now, LOOK_AGAIN_US));
 }
 

@@ -11,7 +11,7 @@ void partition_publish(const partition *p) {
     STATS_STORE(p, first_offset, partition_first_offset(p));
     STATS_STORE(p, state, p->state);
     STATS_STORE(p, unseen, partition_unseen(p));
-    STATS_STORE(p, next_offset, p->history.next_offset);
+    STATS_STORE(p, next_offset, history_end(&p->history));
 }
 
 void partition_poison(partition *p, uint32_t status) {
@@ -28,26 +28,26 @@ uint32_t partition_refused(partition *p, int error) {
 
 bool partition_has_refused(const partition *p) {
     bool refused = space_has_refused(&p->space) && (p->large == NULL || p->state != 0);
-    return refused && p->history.segments.count > 0 && !p->closed;
+    return refused && history_count(&p->history) > 0 && !p->closed;
 }
 
 uint64_t partition_first_offset(const partition *p) {
-    if (p->history.segments.count == 0) return 0;
-    return log_start_first(&p->start, p->history.segments.items[0].start_offset);
+    if (history_count(&p->history) == 0) return 0;
+    return log_start_first(&p->start, history_segment(&p->history, 0)->start_offset);
 }
 
 uint32_t partition_segments(const partition *p) {
-    return p->history.segments.count > 0 ? p->history.segments.count - log_start_hidden(&p->start) : 1;
+    return history_count(&p->history) > 0 ? history_count(&p->history) - log_start_hidden(&p->start) : 1;
 }
 
 void partition_plan_roll(partition *p) {
-    const segment *s = segment_active(&p->history.segments);
+    const segment *s = history_active(&p->history);
     uint64_t age = retention_limits(&p->retention)->segment_age_us;
     bool grows_old = age > 0 && s != NULL && s->count > 0 && partition_began(s) <= UINT64_MAX - age;
     roll_set_end(&p->roll, grows_old ? partition_began(s) + age : UINT64_MAX);
 }
 
 uint64_t partition_known_start(const partition *p) {
-    uint64_t first = p->history.segments.count > 0 ? p->history.segments.items[0].start_offset : 0;
+    uint64_t first = history_count(&p->history) > 0 ? history_segment(&p->history, 0)->start_offset : 0;
     return log_start_known(&p->start, first, progress_durable_end(&p->sync));
 }

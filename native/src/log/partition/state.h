@@ -6,12 +6,12 @@
 
 /* Where polls end: what is acknowledged and in the file. */
 static inline uint64_t partition_visible_end(const partition *p) {
-    if (p->level != LEVEL_DURABLE) return p->history.next_offset - journal_records(&p->journal);
+    if (p->level != LEVEL_DURABLE) return history_end(&p->history) - journal_records(&p->journal);
     return progress_shown_end(&p->sync);
 }
 /* Messages that wait for the device before a poll sees them. */
 static inline uint32_t partition_unseen(const partition *p) {
-    uint64_t unseen = p->level == LEVEL_DURABLE ? p->history.next_offset - partition_visible_end(p) : 0;
+    uint64_t unseen = p->level == LEVEL_DURABLE ? history_end(&p->history) - partition_visible_end(p) : 0;
     return unseen < UINT32_MAX ? (uint32_t)unseen : UINT32_MAX;
 }
 /* Bytes of the active log that the kernel has. */
@@ -19,7 +19,7 @@ static inline uint64_t partition_file_end(const partition *p, const segment *act
     return active->log_bytes - journal_bytes(&p->journal);
 }
 /* The active segment has bytes that no sync has covered. */
-static inline void partition_dirty_active(partition *p) { progress_mark_last(&p->sync, p->history.segments.count); }
+static inline void partition_dirty_active(partition *p) { progress_mark_last(&p->sync, history_count(&p->history)); }
 /* Stores all fields of the statistics slot but the incarnation. */
 void partition_publish(const partition *p);
 /* The status after a write error: CANNOT_WRITE_TO_FILE (10006), or the status of a partition that takes no writes. */

@@ -12,9 +12,9 @@ bool partition_is_dirty(const partition *p) {
     if (p->closed) return false;
     if (partition_has_refused(p)) return true;
     if (progress_has_failed(&p->sync)) return false;
-    return progress_is_dirty(&p->sync, p->history.segments.count) || stored_offsets_are_dirty(&p->offsets) ||
+    return progress_is_dirty(&p->sync, history_count(&p->history)) || stored_offsets_are_dirty(&p->offsets) ||
            guard_is_dirty(&p->producers) ||
-           ((index_cache_waiting(&p->history.index) > 0 || !journal_is_empty(&p->journal)) && p->state == 0);
+           ((history_waiting(&p->history) > 0 || !journal_is_empty(&p->journal)) && p->state == 0);
 }
 
 void partition_sync_lost(partition *p) {
@@ -26,8 +26,8 @@ bool partition_sync_failed(const partition *p) { return progress_has_failed(&p->
 
 /* What a checkpoint may say when the sync succeeds; `indexes`: names, logs and indexes of now are in it. */
 static manifest_checkpoint covered(const partition *p, bool indexes) {
-    const segment *s = segment_active(&p->history.segments);
-    bool whole = journal_is_empty(&p->journal) && index_cache_waiting(&p->history.index) == 0;
+    const segment *s = history_active(&p->history);
+    bool whole = journal_is_empty(&p->journal) && history_waiting(&p->history) == 0;
     if (!indexes || s == NULL || !whole) return (manifest_checkpoint){0};
     return (manifest_checkpoint){s->log_bytes, s->count, s->first_timestamp, s->last_timestamp};
 }
@@ -41,12 +41,12 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     if (stored_offsets_take_name(&p->offsets)) progress_mark_directory(&p->sync);
     if (guard_take_name(&p->producers)) progress_mark_directory(&p->sync);
     sync_progress *y = &p->sync;
-    segment_set *set = &p->history.segments;
+    segment_set *set = history_segments(&p->history);
     sync_collection c = {.fds = fds, .max = max};
     errno = 0;
     file_cache_spares_lend(set->files); /* they come back when the sync is done */
     /* Names before bytes: a log without its name is lost. What does not fit comes with the next sync. */
-    uint64_t saved_end = p->history.next_offset - journal_records(&p->journal);
+    uint64_t saved_end = history_end(&p->history) - journal_records(&p->journal);
     bool complete = progress_collect_directories(y, &c, set) && progress_collect_marker(y, &c, set) &&
                     progress_collect_segments(y, &c, set, SEGMENT_MANIFEST) &&
                     progress_collect_segments(y, &c, set, SEGMENT_LOG) &&
@@ -61,7 +61,7 @@ size_t partition_sync_begin(partition *p, sync_scope scope, int *fds, size_t max
     log_start_sync_begins(&p->start, complete);
     guard_sync_begins(&p->producers, covers && journal_is_empty(&p->journal));
     progress_begins(y, &c, target, covers);
-    ASSERT(c.count <= max && target <= p->history.next_offset);
+    ASSERT(c.count <= max && target <= history_end(&p->history));
     return c.count;
 }
 

@@ -65,7 +65,7 @@ uint32_t partition_delete_segments(partition *p, uint32_t count, const char *tra
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     if (p->state != 0) return p->state;
     partition_expire_due(p);
-    uint64_t lowest = partition_barrier(p), reading = partition_first_read(p);
+    uint64_t lowest = stored_offsets_lowest(&p->offsets, 0), reading = partition_first_read(p);
     uint32_t status = 0, gone = 0, hidden = log_start_hidden(&p->start); /* those are none any more for who asks */
     while (*deleted < count && gone + 1 < history_count(&p->history) && status == 0) {
         segment *s = history_segment(&p->history, gone);

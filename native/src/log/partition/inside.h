@@ -83,8 +83,6 @@ bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64
 static inline void partition_expire_due(partition *p) {
     if (retention_may_expire(&p->retention)) partition_expire(p);
 }
-/* A stored offset has changed: what it held back may have expired. Sizes and counts look at each step. */
-static inline void partition_barrier_moved(partition *p) { retention_barrier_moved(&p->retention); }
 /* By the believed clock; 0 without one. */
 uint64_t partition_now(const partition *p);
 /* Whether a time is further ahead than any clock of this server says (docs/adr/0135-times-that-are-ahead.md). */
@@ -97,16 +95,13 @@ uint64_t partition_counted(const partition *p, segment *s, uint64_t timestamp, u
 uint64_t partition_began(const segment *s);
 /* Seals the active segment and makes the next one. 0 or a status. */
 uint32_t partition_roll(partition *p, uint64_t now_us);
-/* The lowest stored offset, the last message that the slowest consumer has processed; UINT64_MAX: there is none. As
- * long as they cannot be read all count as behind. */
-static inline uint64_t partition_barrier(partition *p) { return stored_offsets_lowest(&p->offsets, 0); }
 /* The first offset whose segment an answer on its way still reads: that of records that it holds, too. */
 uint64_t partition_first_read(const partition *p);
 /* The window has ids of messages before `end`: a restart reads them in their segments. */
 bool partition_window_holds(partition *p, uint64_t end);
 /* Renames the files of the segment into the trash, its log first. */
 bool partition_remove_files(partition *p, segment *s, const char *trash);
-/* They are gone: the first `count` segments are none any more. */
+/* The files of the first `count` segments are gone: the partition forgets these segments. */
 void partition_forget_segments(partition *p, uint32_t count);
 void partition_parts_end(partition *p); /* forgets them; what is written of them is cut by the next append */
 /* Syncs what an acknowledgement needs before it returns, as far as descriptors can be had. */

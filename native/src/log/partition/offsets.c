@@ -42,7 +42,7 @@ uint32_t partition_offset_store_by(partition *p, uint8_t kind, uint32_t id, uint
         return STATUS_INVALID_OFFSET;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
-    partition_barrier_moved(p);
+    retention_barrier_moved(&p->retention);
     offset_use use = {.used_us = partition_now(p), .owner = by->owner, .name = by->name};
     return offsets_store(stored_offsets_table(&p->offsets), kind, id, value, &use);
 }
@@ -62,7 +62,7 @@ uint32_t partition_offset_delete(partition *p, uint8_t kind, uint32_t id) {
     if (p->closed) return STATUS_PARTITION_NOT_FOUND;
     uint32_t status = partition_have_offsets(p);
     if (status != 0) return status;
-    partition_barrier_moved(p);
+    retention_barrier_moved(&p->retention);
     return offsets_delete(stored_offsets_table(&p->offsets), kind, id);
 }
 

@@ -77,7 +77,7 @@ static bool next_expiry(partition *p, uint64_t age, uint64_t now, uint64_t *at) 
 }
 
 bool partition_unless_held(partition *p, uint64_t now, uint64_t held_age, uint64_t *wanted, bool *held) {
-    uint64_t barrier = partition_barrier(p), longest;
+    uint64_t barrier = stored_offsets_lowest(&p->offsets, 0), longest; /* as long as they are unknown all are behind */
     *held = false;
     if (held_age == 0 || barrier == UINT64_MAX || barrier + 1 >= *wanted) return true;
     bool read = first_younger(p, held_age, now, &longest);

@@ -257,7 +257,7 @@ const damaged_range *partition_damage_from(const partition *p, uint64_t offset);
 /* The segment in which an index contradicted its log when a poll answered 10002, or with damaged records (4027). */
 uint64_t partition_suspect(const partition *p);
 uint64_t partition_segment_of(const partition *p, uint64_t offset); /* start of the segment that has to hold it */
-uint32_t partition_segment_count(const partition *p); /* 0 when never written */
+uint32_t partition_segment_count(const partition *p);               /* 0 when never written */
 /* What the i-th segment has in its file; false: there are not so many. */
 bool partition_segment(const partition *p, uint32_t i, segment_info *out);
 /* The records of a sealed segment lie in another layout from now on; the files are there. False: not now (an answer on

@@ -124,6 +124,24 @@ static void test_sync_moves_the_durable_end(void) {
     end(p, &m);
 }
 
+/* Another sync, of names or of a sealed segment, fails while this one runs. */
+static void test_sync_that_succeeds_counts_although_another_one_was_lost(void) {
+    partition_options options = options_of(1024);
+    static model m;
+    model_init(&m, 1024);
+    partition *p = partition_open(&options, NULL, 0);
+    int fds[64];
+    append(p, &m, 10, 100, 1000);
+    size_t count = partition_sync_begin(p, SYNC_EVERYTHING, fds, 64);
+    partition_sync_lost(p);
+    for (size_t i = 0; i < count; i++) CHECK_EQUAL(fdatasync(fds[i]) | close(fds[i]), 0);
+    CHECK(partition_sync_done(p, 0));
+    CHECK_EQUAL(atomic_load(&stats.durable_offset), 10);
+    CHECK_EQUAL(partition_state(p), 10009);
+    CHECK_EQUAL(partition_sync_begin(p, SYNC_EVERYTHING, fds, 64), 0); /* nothing is tried again */
+    end(p, &m);
+}
+
 /* Opened after a kill: nothing counts as durable before a sync has covered all segments. */
 static void test_nothing_is_durable_after_a_kill(void) {
     partition_options options = options_of(512);
@@ -209,6 +227,7 @@ int main(void) {
     RUN(test_cursor_outlives_close);
     RUN(test_garbage_in_the_index);
     RUN(test_sync_moves_the_durable_end);
+    RUN(test_sync_that_succeeds_counts_although_another_one_was_lost);
     RUN(test_nothing_is_durable_after_a_kill);
     RUN(test_a_slot_that_was_given_to_another_partition_is_left_alone);
     RUN(test_damaged_partition_is_read_only);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct partition_side {
-    int error;       /* 0: it could */
+    int error;       /* why the file could not be read, errno; 0: it could */
     int64_t next_us; /* when it is tried again, at the earliest */
 } partition_side;
 

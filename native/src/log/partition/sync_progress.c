@@ -92,8 +92,9 @@ void progress_begins(sync_progress *y, const sync_collection *c, uint64_t target
 }
 
 bool progress_ends(sync_progress *y, int error) {
+    bool succeeded = error == 0 && !y->open_failed;
     y->running = false;
-    if (error != 0 || y->open_failed) y->failed = true;
-    if (!y->failed && y->target > y->durable_end) y->durable_end = y->target;
-    return !y->failed;
+    if (!succeeded) y->failed = true;
+    else if (y->target > y->durable_end) y->durable_end = y->target;
+    return succeeded;
 }

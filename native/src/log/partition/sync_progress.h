@@ -39,7 +39,8 @@ bool progress_collect_segments(sync_progress *y, sync_collection *c, segment_set
 void progress_pass_clean(sync_progress *y, const segment_set *set);
 /* `target`: the durable end when this sync succeeds. */
 void progress_begins(sync_progress *y, const sync_collection *c, uint64_t target, bool covers);
-/* False: it has failed, or a file that it needs could not be opened: an answer would wait for that for ever. */
+/* False: the running sync has failed, or a file that it needs could not be opened: an answer would wait for that for
+ * ever. What progress_lost() said meanwhile is of another sync: what this one has covered is on the device. */
 bool progress_ends(sync_progress *y, int error);
 
 static inline uint64_t progress_durable_end(const sync_progress *y) { return y->durable_end; }

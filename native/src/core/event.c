@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 int events_open(event_queue *q, uint32_t capacity) {
-    *q = (event_queue){.list = calloc(capacity, sizeof *q->list), .capacity = capacity};
+    *q = (event_queue){.list = calloc(capacity, sizeof *q->list), .capacity = capacity, .wanted = EVENTS_MAX};
     return q->list != NULL ? 0 : -ENOMEM;
 }
 

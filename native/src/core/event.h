@@ -43,11 +43,31 @@ typedef struct event {
 
 /* In the order in which they happened; Python takes all of them after a turn. Room for what has to be told is promised
  * beforehand. */
+#define EVENTS_MAX 128u          /* per turn; no further frame is looked at until Python took them */
+#define EVENTS_MIN 8u            /* the same, after turns of Python that were long */
+#define EVENTS_ANONYMOUS_MAX 32u /* requests among them of the crowd without a login */
+#define EVENTS_ANONYMOUS_PART 4u /* and at most this part of `wanted` */
+#define PYTHON_TURN_US 10000     /* a longer turn of Python is long */
+
 typedef struct event_queue {
     event *list;
     uint32_t count, capacity, promised;
     uint32_t anonymous; /* requests among them of the crowd without a login */
+    uint32_t wanted;    /* EVENTS_MIN to EVENTS_MAX: no further frame is looked at when there are so many */
 } event_queue;
+
+/* What the engine does alone (sends, polls) waits while Python computes. So Python gets half as many events after a turn
+ * that was long, as the loops of doors do, and twice as many after a short one. */
+static inline void events_after_turn_of_python(event_queue *q, int64_t python_us) {
+    if (python_us > PYTHON_TURN_US) q->wanted = q->wanted / 2 > EVENTS_MIN ? q->wanted / 2 : EVENTS_MIN;
+    else if (python_us < PYTHON_TURN_US / 4) q->wanted = q->wanted * 2 < EVENTS_MAX ? q->wanted * 2 : EVENTS_MAX;
+}
+
+static inline bool events_are_enough(const event_queue *q, bool anonymous) {
+    uint32_t strangers_max = q->wanted / EVENTS_ANONYMOUS_PART;
+    if (strangers_max > EVENTS_ANONYMOUS_MAX) strangers_max = EVENTS_ANONYMOUS_MAX;
+    return q->count >= q->wanted || (anonymous && q->anonymous >= strangers_max);
+}
 
 int events_open(event_queue *q, uint32_t capacity); /* 0 or -ENOMEM */
 void events_close(event_queue *q);

@@ -75,7 +75,7 @@ static bool has_bulk_work(const engine *e) {
 
 static bool has_prompt_work(const engine *e) { return net_has_prompt_work(&e->net) || e->core.commit.touched != NULL; }
 
-static bool python_is_due(const engine *e) { return e->core.events.count >= EVENTS_MAX; }
+static bool python_is_due(const engine *e) { return events_are_enough(&e->core.events, false); }
 
 /* Something can go on without Python. */
 static bool has_work(const engine *e) {
@@ -231,6 +231,7 @@ static void begin_pass(engine *e) {
 bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
     set_activity(e, ACTIVITY_ENGINE);
     begin_pass(e);
+    events_after_turn_of_python(&e->core.events, e->pass_us - e->python_us);
     turn_watch_begin(&e->watch, e->core.now_us);
     int64_t deadline_us = e->core.now_us + (timeout_us >= 0 ? timeout_us : IDLE_US);
     e->standing.epoll_fd = epoll_fd;
@@ -255,7 +256,8 @@ bool engine_turn(engine *e, int epoll_fd, int64_t timeout_us) {
         turn_watch_end(&e->watch, began_us, e->core.now_us);
     }
     io_submit(&e->core.io);
-    turn_watch_end(&e->watch, e->pass_us, clock_monotonic_us());
+    e->python_us = clock_monotonic_us();
+    turn_watch_end(&e->watch, e->pass_us, e->python_us);
     set_activity(e, ACTIVITY_PYTHON);
     e->core.counters.python_events += e->core.events.count;
     return e->standing.epoll_ready;

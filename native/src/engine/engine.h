@@ -29,7 +29,8 @@ struct engine {
         uint64_t served;   /* requests of clients and peers so far */
         int64_t served_us; /* when there was one more */
     } busy_poll;
-    int64_t pass_us; /* when this pass of the loop began */
+    int64_t pass_us;   /* when this pass of the loop began */
+    int64_t python_us; /* when Python got its last turn */
     turn_watch watch;
     int64_t next_housekeeping_us;
     bool trimming; /* the pool gives memory back, in slices */

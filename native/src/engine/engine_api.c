@@ -94,7 +94,7 @@ int engine_open(engine **out, const engine_options *options) {
     e->core.files.indexes.mode = options->cache_indexes;
     e->core.files.indexes.bytes_max = options->pool_bytes / INDEX_PAGES_SHARE;
     e->standing.epoll_fd = e->core.commit.room.fd = -1;
-    e->core.now_us = e->pass_us = clock_monotonic_us();
+    e->core.now_us = e->pass_us = e->python_us = clock_monotonic_us();
     listeners_open(e);
     e->standing.epoll = operation_of(OPERATION_EPOLL, e);
     e->standing.doorbell = operation_of(OPERATION_DOORBELL, e);

@@ -13,8 +13,6 @@
 #define FILL_BYTES_PER_PASS (1u << 20) /* by those, of all connections */
 #define MOVE_AFTER_REQUESTS 16u        /* consecutive requests to one other shard move the socket */
 #define SPARE_PLACES 64u               /* in the table of connections: for those that close or are refused */
-#define EVENTS_MAX 128u                /* per turn; no further frame is looked at until Python took them */
-#define EVENTS_ANONYMOUS_MAX 32u       /* requests among them of the crowd without a login */
 #define LARGE_REQUESTS_MAX 16u         /* above LARGE_REQUEST_BYTES that Python has at a time */
 #define LARGE_OF_USER_MAX 8u           /* of them of one user: they may wait for the device, or for a password */
 #define LARGE_REQUEST_BYTES 4096u

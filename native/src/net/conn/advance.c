@@ -56,11 +56,6 @@ void conn_told_who(conn *c) {
     if (begin_frame(c)) conn_ready(c);
 }
 
-static bool events_are_full(const conn *c) {
-    const event_queue *q = &c->core->events;
-    return q->count >= EVENTS_MAX || (!c->session.authenticated && q->anonymous >= EVENTS_ANONYMOUS_MAX);
-}
-
 /* Nobody wants what comes; until the client has seen the last answer and ends its half. */
 static void drop_input(conn *c) {
     c->input.length = 0;
@@ -107,7 +102,8 @@ void conn_advance(conn *c) {
     }
     while (!c->closing && c->state == CONN_RECEIVING) {
         uint8_t *frame = c->frame.head_have == 0 ? c->input.bytes : NULL;
-        if (events_are_full(c)) { /* Python first; the frame waits one turn */
+        /* Python first; the frame waits one turn */
+        if (events_are_enough(&c->core->events, !c->session.authenticated)) {
             conn_ready(c);
             return;
         }

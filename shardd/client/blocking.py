@@ -40,12 +40,18 @@ class BlockingLink(Closing):
             self.close()
             raise
 
+    @property
+    def address(self) -> str:
+        """Of the server, as in `Settings`."""
+        return self._settings.address
+
     def close(self) -> None:
         self._socket.close()
 
     def wait_at_most(self, timeout_s: float) -> None:
         """Bounds every call on the socket from now on."""
-        self._socket.settimeout(timeout_s)
+        if self._socket.fileno() >= 0:  # else the next call says that the connection is lost
+            self._socket.settimeout(timeout_s)
 
     def send(self, code: int, payload: bytes = b"") -> None:
         """Sends one request. Answers are received in the order of their requests."""

@@ -96,9 +96,13 @@ async def open_transport(settings: Settings, protocol: Callable[[], P]) -> P:
 def way_to(address: str, username: str = "", password: str = "", token: str = "") -> Settings:
     """Of "host:port", "unix:/path" or a connection string that does not say who asks. SettingsError."""
     path = address.removeprefix("unix:")
-    found = parse(address) if path == address else Settings(unix_path=path)
+    shown = address.rpartition("@")[2]  # without a password
+    try:
+        found = parse(address) if path == address else Settings(unix_path=path)
+    except SettingsError as error:
+        raise SettingsError(str(error) if shown in str(error) else f"{shown}: {error}") from None
     if found.username or found.token:
-        raise SettingsError("the address says who asks; that has options of its own")
+        raise SettingsError(f"{shown}: user and password have options of their own; leave them out of the address")
     return replace(found, username=username, password=password, token=token)
 
 

@@ -50,6 +50,11 @@ class Servers:
     def address(self, turn: int) -> str:
         return self.addresses[turn % len(self.addresses)]
 
+    def turn_of(self, link: BlockingLink) -> int:
+        """The turn of the server that a connection belongs to."""
+        ways = [way_to(each).address for each in self.addresses]
+        return ways.index(link.address) if link.address in ways else 0
+
     def open(self, turn: int, timeout_s: float) -> BlockingLink:
         """A connection to the server of this turn. ClientError."""
         way = way_to(self.address(turn), self.username, self.password, self.token)

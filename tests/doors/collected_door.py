@@ -39,4 +39,5 @@ async def serve(door: Door) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # as shardd.doors.start does
     run_door(serve)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from shardd.spark.sinks.topic.journal import Journal, JournalError, Record, Take
 from shardd.spark.sinks.topic.options import SinkOptions
 from shardd.spark.sinks.topic.rows import RowEncoder
 from shardd.spark.sinks.topic.sender import FrameDeliveryError, Sender
-from shardd.spark.sinks.topic.server import SinkServer
+from shardd.spark.sinks.topic.server import SinkServer, keep
 from shardd.spark.sinks.topic.writers import RowsSent, StoredOtherwiseError, Work
 from tests.spark.proxies import CuttingProxy
 from tests.support import wire
@@ -60,6 +62,19 @@ def stored(server: Server, stream: str) -> list[wire.Message]:
 
 def values(messages: list[wire.Message]) -> list[int]:
     return [int(each.payload) for each in messages]
+
+
+def test_kept_connection_that_has_ended_is_made_again_to_its_own_server(server: Server, stream: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        given = options(f"127.0.0.1:{other.getsockname()[1]},{server.address}", stream)
+        ended = given.servers.open(1, 10.0)
+        ended.close()
+        keep(given, ended)
+        with closing(SinkServer(given)) as asked:
+            assert asked.partitions() == 2
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody came to the first of the servers
+            other.accept()
 
 
 def test_rows_whose_answers_are_lost_come_again_with_the_same_ids(server: Server, stream: str) -> None:

@@ -48,7 +48,7 @@ def shared_out_bytes(processes: Iterable[psutil.Process]) -> int:
     """Resident memory of all of them (PSS): a page that two have, as those of the pool of the engine, counts once."""
     found = 0
     for process in processes:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             told = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             found += sum(int(size_kib) << 10 for size_kib in re.findall(r"^Pss:\s+(\d+) kB", told, re.MULTILINE))
     return found

@@ -63,6 +63,8 @@ class SinkServer(Server):
         super().__init__(options.servers, timeout_s=options.request_timeout_s, retries=_RETRIES)
         self._options = options
         self._connection = kept(options)
+        if self._connection is not None:
+            self._turn = options.servers.turn_of(self._connection)
 
     def hand_over(self) -> BlockingLink | None:
         """Its connection, with nothing on its way."""

@@ -8,7 +8,7 @@ What decides that a batch is stored:
 - Without a journal nothing does: a batch that Spark repeats is sent again.
 - Before the record is there, a repeated task sends its rows again: with other ids, or with the same ids at
   `semantics=stable-ids`. At `semantics=idempotent` the numbers of the task's producer decide which of its rows the
-  server stores (topic_once.py), and where numbers cannot tell, the ids in the log (topic_stored.py).
+  server stores (once.py), and where numbers cannot tell, the ids in the log (stored.py).
 """
 
 from __future__ import annotations

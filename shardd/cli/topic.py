@@ -209,7 +209,8 @@ def _owner(match: re.Match[str], shards: int) -> int:
 
 def _json(topic: Topic, settings: tuple[TopicSetting, ...], barriers: dict[str, list[Holder]]) -> str:
     values = {each.key: {"value": each.value, "set": each.is_set} for each in settings}
-    facts = msgspec.to_builtins(topic) | {"settings": values}
+    facts = msgspec.to_builtins(topic)
+    facts |= {"settings": values, "partitions": facts.pop("partitions")}
     facts["held_back_by"] = msgspec.to_builtins(barriers["held_by"])
     facts["overtaken"] = msgspec.to_builtins(barriers["overtaken"])
     return harmless(msgspec.json.encode(facts).decode())

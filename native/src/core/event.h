@@ -56,8 +56,8 @@ typedef struct event_queue {
     uint32_t wanted;    /* EVENTS_MIN to EVENTS_MAX: no further frame is looked at when there are so many */
 } event_queue;
 
-/* What the engine does alone (sends, polls) waits while Python computes. So Python gets half as many events after a turn
- * that was long, as the loops of doors do, and twice as many after a short one. */
+/* What the engine does alone (sends, polls) waits while Python computes. So Python gets half as many events after a
+ * turn that was long, as the loops of doors do, and twice as many after a short one. */
 static inline void events_after_turn_of_python(event_queue *q, int64_t python_us) {
     if (python_us > PYTHON_TURN_US) q->wanted = q->wanted / 2 > EVENTS_MIN ? q->wanted / 2 : EVENTS_MIN;
     else if (python_us < PYTHON_TURN_US / 4) q->wanted = q->wanted * 2 < EVENTS_MAX ? q->wanted * 2 : EVENTS_MAX;

@@ -44,7 +44,7 @@ typedef struct event {
 /* In the order in which they happened; Python takes all of them after a turn. Room for what has to be told is promised
  * beforehand. */
 #define EVENTS_MAX 128u          /* per turn; no further frame is looked at until Python took them */
-#define EVENTS_MIN 8u            /* the same, after turns of Python that were long */
+#define EVENTS_MIN 32u           /* the same, after turns of Python that were long */
 #define EVENTS_ANONYMOUS_MAX 32u /* requests among them of the crowd without a login */
 #define EVENTS_ANONYMOUS_PART 4u /* and at most this part of `wanted` */
 #define PYTHON_TURN_US 10000     /* a longer turn of Python is long */

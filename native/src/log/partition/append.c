@@ -107,7 +107,7 @@ static inline __attribute__((always_inline)) void commit(partition *p, segment *
     STATS_STORE(p, size_bytes, log_start_served_bytes(&p->start));
     STATS_STORE(p, messages_count, log_start_served_messages(&p->start));
     if (p->level == LEVEL_DURABLE)
-        STATS_STORE(p, unseen, partition_unseen(p)); /* before: nobody is told of more than there is to see */
+        STATS_STORE(p, unseen, partition_unseen(p)); /* first: readers of the page never see more than polls do */
     STATS_STORE(p, next_offset, history_end(&p->history));
     if (history_waiting(&p->history) >= INDEX_FLUSH_ENTRIES)
         partition_index_flush(p); /* what cannot be written waits; an EIO poisons the next appends */

@@ -80,7 +80,7 @@ uint64_t damage_before(const damage_map *m, uint64_t offset) {
     return offset;
 }
 
-/* Which ranges are passed over: isolated ones only, or all that nobody can read. */
+/* The ranges that are passed over: isolated ones only, or all unreadable ones. */
 static bool passed_over(const damaged_range *r, bool damaged_too) { return damaged_too || r->isolated; }
 
 uint64_t damage_last_of_dense(const damage_map *m, uint64_t end, uint64_t count, bool damaged_too) {
